@@ -1,0 +1,74 @@
+#include <gtest/gtest.h>
+
+#include <steadygrad/core/error.hpp>
+#include <steadygrad/core/parallel.hpp>
+#include <string>
+#include <vector>
+
+namespace steady {
+namespace {
+
+class Parallel : public testing::TestWithParam<int> {
+ protected:
+  void SetUp() override { set_num_threads(GetParam()); }
+  void TearDown() override { set_num_threads(before_); }
+
+ private:
+  int before_ = num_threads();
+};
+
+TEST_P(Parallel, VisitsEveryElementOnce) {
+  std::vector<int> seen(1003, 0);
+  parallel_for(1003, 10, [&](std::int64_t begin, std::int64_t end) {
+    EXPECT_EQ(begin % 10, 0);
+    for (std::int64_t i = begin; i < end; ++i) ++seen[static_cast<std::size_t>(i)];
+  });
+  for (const int count : seen) EXPECT_EQ(count, 1);
+}
+
+TEST_P(Parallel, RethrowsTheFirstFailingChunkAndStaysUsable) {  // CASES RT-12
+  for (int round = 0; round < 3; ++round) {
+    try {
+      parallel_for(10000, 100, [](std::int64_t begin, std::int64_t) {
+        if (begin >= 4200) throw Error("chunk " + std::to_string(begin));
+      });
+      FAIL() << "no exception";
+    } catch (const Error& error) {
+      EXPECT_STREQ(error.what(), "chunk 4200");
+    }
+  }
+}
+
+TEST_P(Parallel, SumsInChunkOrderWhateverTheThreads) {  // CASES RT-01
+  std::vector<float> values;
+  for (int i = 0; i < 4000; ++i) values.insert(values.end(), {1e8F, 1.0F, -1e8F, 1.0F});
+  const auto sum = [&] {
+    return parallel_sum(static_cast<std::int64_t>(values.size()), 64, [&](auto begin, auto end) {
+      double s = 0;
+      for (auto i = begin; i < end; ++i)
+        s += static_cast<double>(values[static_cast<std::size_t>(i)]);
+      return s;
+    });
+  };
+  EXPECT_EQ(sum(), 8000.0);
+}
+
+TEST_P(Parallel, NestedLoopsRunSerially) {
+  std::vector<int> seen(64, 0);
+  parallel_for(8, 1, [&](std::int64_t outer, std::int64_t) {
+    parallel_for(8, 1, [&](std::int64_t inner, std::int64_t) {
+      ++seen[static_cast<std::size_t>(outer * 8 + inner)];
+    });
+  });
+  for (const int count : seen) EXPECT_EQ(count, 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, Parallel, testing::Values(1, 2, 3, 8));
+
+TEST(ParallelOptions, RefusesFewerThanOneThread) {
+  EXPECT_THROW(set_num_threads(0), Error);
+  EXPECT_THROW(set_num_threads(-3), Error);
+}
+
+}  // namespace
+}  // namespace steady
