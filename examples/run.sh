@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Builds steadygrad and runs one of its example programs.
+set -euo pipefail
+# shellcheck source=examples/common/setup.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common/setup.sh"
+cd "$steady_root"
+
+# First sentence of the comment that opens a program's source.
+purpose() {
+  awk '!/^\/\// { exit }
+       { sub(/^\/\/\/? ?/, ""); if ($0 == "" && text != "") exit; text = text (text == "" ? "" : " ") $0 }
+       match(text, /[.?!]( |$)/) { text = substr(text, 1, RSTART); exit }
+       END { print text }' "$1"
+}
+
+help() {
+  cat <<'TEXT'
+examples/run.sh                       trains the CNN on MNIST (examples/data.sh brings the images)
+examples/run.sh PROGRAM [OPTION...]   runs one program; PROGRAM --help shows its options
+examples/run.sh --help                this text
+
+Missing Debian packages are installed, the tree is built in build/ when it changed, and the program
+starts at the top of the tree: relative paths count from there.
+
+Programs:
+TEXT
+  local source name
+  for source in examples/*.cpp; do
+    [ -e "$source" ] || continue
+    name=$(basename "$source" .cpp)
+    printf '  %-20s %s\n' "$name" "$(purpose "$source")"
+  done
+  for source in examples/*.cpp; do
+    name=build/bin/$(basename "$source" .cpp)
+    [ -x "$name" ] || continue
+    printf '\n%s\n' "$(basename "$name")"
+    "$name" --help | sed -e '/^$/d' -e 's/^/  /'
+  done
+}
+
+case ${1:-} in
+  -h | --help)
+    help
+    exit 0
+    ;;
+  -*)
+    echo "run.sh: unknown option $1; see examples/run.sh --help" >&2
+    exit 2
+    ;;
+esac
+program=${1:-mnist_cnn}
+[ $# -eq 0 ] || shift
+if [ ! -e "examples/$program.cpp" ]; then
+  echo "run.sh: no program '$program'; see examples/run.sh --help" >&2
+  exit 2
+fi
+
+steady_install "${steady_packages[@]}" curl ca-certificates
+steady_build build
+examples/data.sh mnist ||
+  echo "MNIST is not at hand: the programs use the small generated data set instead"
+exec "build/bin/$program" "$@"
