@@ -1,0 +1,198 @@
+#include <cblas.h>
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <steadygrad/core/error.hpp>
+#include <steadygrad/core/kernels/gemm.hpp>
+#include <steadygrad/core/kernels/onednn.hpp>
+#include <steadygrad/core/parallel.hpp>
+
+namespace steady::kernels {
+namespace {
+
+using Index = std::int64_t;
+
+std::atomic<bool> library_sgemm{true};
+
+/// OpenBLAS keeps one thread pool for the process; ours is the only one that may run.
+void keep_openblas_serial() {
+  static const bool once = [] {
+    openblas_set_num_threads(1);
+    return true;
+  }();
+  (void)once;
+}
+
+/// The shape with every leading dimension filled in.
+[[nodiscard]] GemmShape dense(const GemmShape& shape) {
+  GemmShape s = shape;
+  if (s.lda == 0) s.lda = std::max<Index>(1, s.transpose_a ? s.m : s.k);
+  if (s.ldb == 0) s.ldb = std::max<Index>(1, s.transpose_b ? s.k : s.n);
+  if (s.ldc == 0) s.ldc = std::max<Index>(1, s.n);
+  return s;
+}
+
+/// Elements from the first to one past the last of a stored matrix.
+[[nodiscard]] Index footprint(Index rows, Index columns, Index ld) {
+  return rows == 0 || columns == 0 ? 0 : (rows - 1) * ld + columns;
+}
+
+struct Footprints {
+  Index a, b, c;
+};
+
+[[nodiscard]] Footprints footprints(const GemmShape& s) {
+  return {s.transpose_a ? footprint(s.k, s.m, s.lda) : footprint(s.m, s.k, s.lda),
+          s.transpose_b ? footprint(s.n, s.k, s.ldb) : footprint(s.k, s.n, s.ldb),
+          footprint(s.m, s.n, s.ldc)};
+}
+
+void check(const GemmShape& s) {
+  STEADY_CHECK(ShapeError, s.m >= 0 && s.n >= 0 && s.k >= 0,
+               "gemm: sizes must not be negative; got m {}, n {}, k {}", s.m, s.n, s.k);
+  STEADY_CHECK(
+      ShapeError,
+      s.lda >= (s.transpose_a ? s.m : s.k) && s.ldb >= (s.transpose_b ? s.k : s.n) && s.ldc >= s.n,
+      "gemm: a leading dimension is shorter than its row; got m {}, n {}, k {}, lda {}, "
+      "ldb {}, ldc {}",
+      s.m, s.n, s.k, s.lda, s.ldb, s.ldc);
+  constexpr Index Limit = std::numeric_limits<blasint>::max();
+  STEADY_CHECK(ShapeError, std::max({s.m, s.n, s.k, s.lda, s.ldb, s.ldc}) <= Limit,
+               "gemm: a size exceeds the library's integer ({}); got m {}, n {}, k {}, lda {}, "
+               "ldb {}, ldc {}",
+               Limit, s.m, s.n, s.k, s.lda, s.ldb, s.ldc);
+}
+
+void check_buffer(const char* name, std::size_t got, Index footprint, Index stride, Index count) {
+  const Index want = footprint == 0 || count == 0 ? 0 : (count - 1) * stride + footprint;
+  STEADY_CHECK(ShapeError, got >= static_cast<std::size_t>(want),
+               "gemm: {} is too short; needs {} elements, got {}", name, want, got);
+}
+
+/// beta * C, with beta = 0 overwriting.
+template <class T>
+void scale(const GemmShape& s, T beta, T* c) {
+  for (Index i = 0; i < s.m; ++i) {
+    T* row = c + i * s.ldc;
+    if (beta == T{0}) {
+      std::fill_n(row, s.n, T{0});
+    } else {
+      for (Index j = 0; j < s.n; ++j) row[j] *= beta;
+    }
+  }
+}
+
+[[nodiscard]] CBLAS_TRANSPOSE blas(bool transpose) { return transpose ? CblasTrans : CblasNoTrans; }
+
+void multiply(const GemmShape& s, double alpha, const double* a, const double* b, double beta,
+              double* c) {
+  cblas_dgemm(CblasRowMajor, blas(s.transpose_a), blas(s.transpose_b), static_cast<blasint>(s.m),
+              static_cast<blasint>(s.n), static_cast<blasint>(s.k), alpha, a,
+              static_cast<blasint>(s.lda), b, static_cast<blasint>(s.ldb), beta, c,
+              static_cast<blasint>(s.ldc));
+}
+
+void multiply(const GemmShape& s, float alpha, const float* a, const float* b, float beta,
+              float* c) {
+  if (library_sgemm.load(std::memory_order_relaxed) && onednn_prefers_sgemm(s)) {
+    onednn_sgemm(s, alpha, a, b, beta, c);
+    return;
+  }
+  cblas_sgemm(CblasRowMajor, blas(s.transpose_a), blas(s.transpose_b), static_cast<blasint>(s.m),
+              static_cast<blasint>(s.n), static_cast<blasint>(s.k), alpha, a,
+              static_cast<blasint>(s.lda), b, static_cast<blasint>(s.ldb), beta, c,
+              static_cast<blasint>(s.ldc));
+}
+
+/// Rows and columns of one tile of C.
+struct Tile {
+  Index m, n;
+};
+
+/// Cuts C until there are at least eight tiles or a tile is about 30 microseconds of work; the
+/// longer side is halved first, because square tiles repack the operands least. A function of the
+/// shape alone.
+[[nodiscard]] Tile tile(const GemmShape& s) {
+  constexpr Index SmallestWork = Index{1} << 20;
+  constexpr Index Step = 48;  // a multiple of the micro kernels' rows and columns
+  const auto half = [](Index extent) { return ((extent + 1) / 2 + Step - 1) / Step * Step; };
+  Tile t{s.m, s.n};
+  for (int cuts = 0; cuts < 3 && t.m * t.n * s.k / 2 >= SmallestWork; ++cuts) {
+    Index& longer = t.m >= t.n ? t.m : t.n;
+    if (longer <= Step) break;
+    longer = half(longer);
+  }
+  return t;
+}
+
+template <class T>
+void multiply_tile(const GemmShape& s, const Tile& t, Index row, Index column, T alpha, const T* a,
+                   const T* b, T beta, T* c) {
+  GemmShape part = s;
+  part.m = std::min(t.m, s.m - row);
+  part.n = std::min(t.n, s.n - column);
+  multiply(part, alpha, a + (s.transpose_a ? row : row * s.lda),
+           b + (s.transpose_b ? column * s.ldb : column), beta, c + row * s.ldc + column);
+}
+
+template <class T>
+void product(const GemmShape& s, T alpha, const T* a, const T* b, T beta, T* c) {
+  if (s.m == 0 || s.n == 0) return;
+  if (s.k == 0) {
+    scale(s, beta, c);
+    return;
+  }
+  const Tile t = tile(s);
+  const Index columns = (s.n + t.n - 1) / t.n;
+  const Index rows = (s.m + t.m - 1) / t.m;
+  parallel_for(rows * columns, 1, [&](Index begin, Index) {
+    multiply_tile(s, t, begin / columns * t.m, begin % columns * t.n, alpha, a, b, beta, c);
+  });
+}
+
+}  // namespace
+
+template <std::floating_point T>
+void gemm(const GemmShape& shape, T alpha, std::span<const T> a, std::span<const T> b, T beta,
+          std::span<T> c) {
+  gemm_batched(shape, GemmBatch{}, alpha, a, b, beta, c);
+}
+
+template <std::floating_point T>
+void gemm_batched(const GemmShape& shape, const GemmBatch& batch, T alpha, std::span<const T> a,
+                  std::span<const T> b, T beta, std::span<T> c) {
+  const GemmShape s = dense(shape);
+  check(s);
+  const Footprints size = footprints(s);
+  STEADY_CHECK(ShapeError,
+               batch.count >= 0 && batch.a >= 0 && batch.b >= 0 &&
+                   (batch.count <= 1 || batch.c >= std::min(size.c, s.n)),
+               "gemm: the products of a batch must write apart; got count {}, strides {}, {}, {}",
+               batch.count, batch.a, batch.b, batch.c);
+  check_buffer("a", a.size(), size.a, batch.a, batch.count);
+  check_buffer("b", b.size(), size.b, batch.b, batch.count);
+  check_buffer("c", c.size(), size.c, batch.c, batch.count);
+  keep_openblas_serial();
+  if (batch.count == 1) {
+    product(s, alpha, a.data(), b.data(), beta, c.data());
+    return;
+  }
+  parallel_for(batch.count, 1, [&](Index i, Index) {
+    product(s, alpha, a.data() + i * batch.a, b.data() + i * batch.b, beta, c.data() + i * batch.c);
+  });
+}
+
+template void gemm<float>(const GemmShape&, float, std::span<const float>, std::span<const float>,
+                          float, std::span<float>);
+template void gemm<double>(const GemmShape&, double, std::span<const double>,
+                           std::span<const double>, double, std::span<double>);
+template void gemm_batched<float>(const GemmShape&, const GemmBatch&, float, std::span<const float>,
+                                  std::span<const float>, float, std::span<float>);
+template void gemm_batched<double>(const GemmShape&, const GemmBatch&, double,
+                                   std::span<const double>, std::span<const double>, double,
+                                   std::span<double>);
+
+bool set_library_sgemm(bool enabled) { return library_sgemm.exchange(enabled); }
+
+}  // namespace steady::kernels

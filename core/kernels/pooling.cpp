@@ -1,0 +1,301 @@
+#include <algorithm>
+#include <limits>
+#include <steadygrad/core/error.hpp>
+#include <steadygrad/core/kernels/pooling.hpp>
+#include <steadygrad/core/parallel.hpp>
+
+namespace steady::kernels {
+namespace {
+
+using Index = std::int64_t;
+
+/// Elements a chunk should touch at least, so that a parallel region pays.
+constexpr Index ChunkElements = 32768;
+
+[[nodiscard]] Index rows_per_chunk(Index row_elements) {
+  return std::max<Index>(1, ChunkElements / std::max<Index>(1, row_elements));
+}
+
+/// The taps of one window along one axis that lie inside the image: positions begin, begin + step,
+/// ... below end. `padded` is the number of taps inside the padded image.
+struct Taps {
+  Index begin;
+  Index end;
+  Index step;
+  Index padded;
+  [[nodiscard]] Index count() const { return (end - begin + step - 1) / step; }
+};
+
+[[nodiscard]] Taps taps(const Pool2dGeometry& g, std::size_t axis, Index out) {
+  const Index extent = axis == 0 ? g.height : g.width;
+  const Index step = g.dilation[axis];
+  const Index start = out * g.stride[axis] - g.padding[axis];
+  const Index stop = start + step * (g.kernel[axis] - 1) + 1;
+  const Index skipped = start < 0 ? (-start + step - 1) / step : 0;
+  return {start + skipped * step, std::min(stop, extent), step,
+          std::min(stop, extent + g.padding[axis]) - start};
+}
+
+void check_axis(const char* op, const Pool2dGeometry& g, std::size_t axis, Index extent,
+                Index out) {
+  STEADY_CHECK(ShapeError, g.kernel[axis] >= 1 && g.stride[axis] >= 1 && g.dilation[axis] >= 1,
+               "{}: kernel, stride and dilation must be at least 1; got kernel {}, stride {}, "
+               "dilation {}",
+               op, g.kernel[axis], g.stride[axis], g.dilation[axis]);
+  STEADY_CHECK(ShapeError, g.padding[axis] >= 0 && g.padding[axis] <= g.kernel[axis] / 2,
+               "{}: padding must be between 0 and kernel / 2; got padding {}, kernel {}", op,
+               g.padding[axis], g.kernel[axis]);
+  STEADY_CHECK(ShapeError, out >= 1,
+               "{}: window is larger than the padded image; got extent {}, kernel {}, padding {}, "
+               "dilation {}",
+               op, extent, g.kernel[axis], g.padding[axis], g.dilation[axis]);
+  // Only windows that start in the leading padding can miss the image.
+  for (Index i = 0; i < out && i * g.stride[axis] < g.padding[axis]; ++i) {
+    STEADY_CHECK(ShapeError, taps(g, axis, i).begin < extent,
+                 "{}: a window lies wholly in the padding; got extent {}, kernel {}, padding {}, "
+                 "dilation {}",
+                 op, extent, g.kernel[axis], g.padding[axis], g.dilation[axis]);
+  }
+}
+
+void check_size(const char* op, const char* name, std::size_t got, Index want) {
+  STEADY_CHECK(ShapeError, got == static_cast<std::size_t>(want),
+               "{}: {} must have {} elements; got {}", op, name, want, got);
+}
+
+/// Folds the pixel at `position` into the running maxima of one output pixel. A NaN replaces any
+/// number and is replaced by nothing.
+template <class T>
+void fold_maximum(const T* x, std::int32_t position, Index channels, T* best,
+                  std::int32_t* winner) {
+#pragma omp simd
+  for (Index c = 0; c < channels; ++c) {
+    const T value = x[c];
+    const T old = best[c];
+    const bool take = (value > old) | ((value != value) & (old == old));
+    best[c] = take ? value : old;
+    winner[c] = take ? position : winner[c];
+  }
+}
+
+template <class T>
+void max_row(const Pool2dGeometry& g, const T* plane, Index out_row, T* y, std::int32_t* index) {
+  const Taps rows = taps(g, 0, out_row);
+  for (Index j = 0; j < g.out_width(); ++j, y += g.channels, index += g.channels) {
+    const Taps columns = taps(g, 1, j);
+    const Index first = rows.begin * g.width + columns.begin;
+    std::copy_n(plane + first * g.channels, g.channels, y);
+    std::fill_n(index, g.channels, static_cast<std::int32_t>(first));
+    for (Index h = rows.begin; h < rows.end; h += rows.step) {
+      for (Index w = columns.begin; w < columns.end; w += columns.step) {
+        const Index position = h * g.width + w;
+        if (position == first) continue;
+        fold_maximum(plane + position * g.channels, static_cast<std::int32_t>(position), g.channels,
+                     y, index);
+      }
+    }
+  }
+}
+
+/// Calls f(image, out_row) for every output row, in parallel.
+template <class F>
+void for_each_row(const Pool2dGeometry& g, F&& f) {
+  const Index out_height = g.out_height();
+  const Index work = g.kernel[0] * g.width * g.channels;
+  parallel_for(g.batch * out_height, rows_per_chunk(work), [&](Index begin, Index end) {
+    for (Index row = begin; row < end; ++row) f(row / out_height, row % out_height);
+  });
+}
+
+template <class F>
+void for_each_image(const Pool2dGeometry& g, F&& f) {
+  parallel_for(g.batch, rows_per_chunk(g.height * g.width * g.channels),
+               [&](Index begin, Index end) {
+                 for (Index n = begin; n < end; ++n) f(n);
+               });
+}
+
+template <class T>
+[[nodiscard]] T divisor(const Taps& rows, const Taps& columns, bool count_include_pad) {
+  return static_cast<T>(count_include_pad ? rows.padded * columns.padded
+                                          : rows.count() * columns.count());
+}
+
+template <class T>
+void average_pixel(const Pool2dGeometry& g, const Taps& rows, const Taps& columns, const T* plane,
+                   T scale, T* y) {
+  const Index channels = g.channels;
+  std::fill_n(y, channels, T{0});
+  for (Index h = rows.begin; h < rows.end; ++h) {
+    for (Index w = columns.begin; w < columns.end; ++w) {
+      const T* x = plane + (h * g.width + w) * channels;
+#pragma omp simd
+      for (Index c = 0; c < channels; ++c) y[c] += x[c];
+    }
+  }
+#pragma omp simd
+  for (Index c = 0; c < channels; ++c) y[c] /= scale;
+}
+
+template <class T>
+void spread_pixel(const Pool2dGeometry& g, const Taps& rows, const Taps& columns, const T* dy,
+                  T scale, T* plane) {
+  const Index channels = g.channels;
+  for (Index h = rows.begin; h < rows.end; ++h) {
+    for (Index w = columns.begin; w < columns.end; ++w) {
+      T* dx = plane + (h * g.width + w) * channels;
+#pragma omp simd
+      for (Index c = 0; c < channels; ++c) dx[c] += dy[c] / scale;
+    }
+  }
+}
+
+void check_average(const Pool2dGeometry& g) {
+  g.check("avg_pool2d");
+  STEADY_CHECK(ShapeError, g.dilation[0] == 1 && g.dilation[1] == 1,
+               "avg_pool2d: dilation must be 1; got {}, {}", g.dilation[0], g.dilation[1]);
+}
+
+}  // namespace
+
+std::int64_t Pool2dGeometry::out_extent(std::size_t axis, std::int64_t in) const {
+  const Index room = in + 2 * padding[axis] - dilation[axis] * (kernel[axis] - 1) - 1;
+  if (room < 0) return 0;
+  if (!ceil_mode) return room / stride[axis] + 1;
+  const Index out = (room + stride[axis] - 1) / stride[axis] + 1;
+  return (out - 1) * stride[axis] >= in + padding[axis] ? out - 1 : out;
+}
+
+void Pool2dGeometry::check(const char* op) const {
+  STEADY_CHECK(ShapeError, batch >= 0 && height >= 1 && width >= 1 && channels >= 0,
+               "{}: needs an image [N, H, W, C]; got [{}, {}, {}, {}]", op, batch, height, width,
+               channels);
+  STEADY_CHECK(ShapeError, height <= std::numeric_limits<std::int32_t>::max() / width,
+               "{}: a plane must have fewer than 2^31 pixels; got {} x {}", op, height, width);
+  check_axis(op, *this, 0, height, stride[0] >= 1 ? out_height() : 1);
+  check_axis(op, *this, 1, width, stride[1] >= 1 ? out_width() : 1);
+}
+
+template <std::floating_point T>
+void max_pool2d_forward(const Pool2dGeometry& geometry, std::span<const T> x, std::span<T> y,
+                        std::span<std::int32_t> index) {
+  const Pool2dGeometry& g = geometry;
+  g.check("max_pool2d");
+  check_size("max_pool2d", "x", x.size(), g.x_size());
+  check_size("max_pool2d", "y", y.size(), g.y_size());
+  check_size("max_pool2d", "index", index.size(), g.y_size());
+  const Index plane = g.height * g.width * g.channels;
+  const Index out_row = g.out_width() * g.channels;
+  for_each_row(g, [&](Index n, Index i) {
+    const Index at = (n * g.out_height() + i) * out_row;
+    max_row(g, x.data() + n * plane, i, y.data() + at, index.data() + at);
+  });
+}
+
+template <std::floating_point T>
+void max_pool2d_backward(const Pool2dGeometry& geometry, std::span<const T> dy,
+                         std::span<const std::int32_t> index, std::span<T> dx) {
+  const Pool2dGeometry& g = geometry;
+  g.check("max_pool2d");
+  check_size("max_pool2d", "dy", dy.size(), g.y_size());
+  check_size("max_pool2d", "index", index.size(), g.y_size());
+  check_size("max_pool2d", "dx", dx.size(), g.x_size());
+  const Index plane = g.height * g.width * g.channels;
+  const Index out_pixels = g.out_height() * g.out_width();
+  for_each_image(g, [&](Index n) {
+    T* target = dx.data() + n * plane;
+    std::fill_n(target, plane, T{0});
+    for (Index p = n * out_pixels; p < (n + 1) * out_pixels; ++p) {
+      const T* from = dy.data() + p * g.channels;
+      const std::int32_t* winner = index.data() + p * g.channels;
+      for (Index c = 0; c < g.channels; ++c) target[winner[c] * g.channels + c] += from[c];
+    }
+  });
+}
+
+template <std::floating_point T>
+void max_pool2d_gather(const Pool2dGeometry& geometry, std::span<const T> x,
+                       std::span<const std::int32_t> index, std::span<T> y) {
+  const Pool2dGeometry& g = geometry;
+  g.check("max_pool2d");
+  check_size("max_pool2d", "x", x.size(), g.x_size());
+  check_size("max_pool2d", "index", index.size(), g.y_size());
+  check_size("max_pool2d", "y", y.size(), g.y_size());
+  const Index plane = g.height * g.width * g.channels;
+  const Index out_row = g.out_width() * g.channels;
+  for_each_row(g, [&](Index n, Index i) {
+    const T* source = x.data() + n * plane;
+    const Index begin = (n * g.out_height() + i) * out_row;
+    for (Index at = begin; at < begin + out_row; at += g.channels) {
+      for (Index c = 0; c < g.channels; ++c) {
+        const auto e = static_cast<std::size_t>(at + c);
+        y[e] = source[index[e] * g.channels + c];
+      }
+    }
+  });
+}
+
+template <std::floating_point T>
+void avg_pool2d_forward(const Pool2dGeometry& geometry, bool count_include_pad,
+                        std::span<const T> x, std::span<T> y) {
+  const Pool2dGeometry& g = geometry;
+  check_average(g);
+  check_size("avg_pool2d", "x", x.size(), g.x_size());
+  check_size("avg_pool2d", "y", y.size(), g.y_size());
+  const Index plane = g.height * g.width * g.channels;
+  for_each_row(g, [&](Index n, Index i) {
+    const Taps rows = taps(g, 0, i);
+    T* out = y.data() + (n * g.out_height() + i) * g.out_width() * g.channels;
+    for (Index j = 0; j < g.out_width(); ++j, out += g.channels) {
+      const Taps columns = taps(g, 1, j);
+      average_pixel(g, rows, columns, x.data() + n * plane,
+                    divisor<T>(rows, columns, count_include_pad), out);
+    }
+  });
+}
+
+template <std::floating_point T>
+void avg_pool2d_backward(const Pool2dGeometry& geometry, bool count_include_pad,
+                         std::span<const T> dy, std::span<T> dx) {
+  const Pool2dGeometry& g = geometry;
+  check_average(g);
+  check_size("avg_pool2d", "dy", dy.size(), g.y_size());
+  check_size("avg_pool2d", "dx", dx.size(), g.x_size());
+  const Index plane = g.height * g.width * g.channels;
+  for_each_image(g, [&](Index n) {
+    T* target = dx.data() + n * plane;
+    std::fill_n(target, plane, T{0});
+    const T* from = dy.data() + n * g.out_height() * g.out_width() * g.channels;
+    for (Index i = 0; i < g.out_height(); ++i) {
+      const Taps rows = taps(g, 0, i);
+      for (Index j = 0; j < g.out_width(); ++j, from += g.channels) {
+        const Taps columns = taps(g, 1, j);
+        spread_pixel(g, rows, columns, from, divisor<T>(rows, columns, count_include_pad), target);
+      }
+    }
+  });
+}
+
+template void max_pool2d_forward<float>(const Pool2dGeometry&, std::span<const float>,
+                                        std::span<float>, std::span<std::int32_t>);
+template void max_pool2d_backward<float>(const Pool2dGeometry&, std::span<const float>,
+                                         std::span<const std::int32_t>, std::span<float>);
+template void max_pool2d_gather<float>(const Pool2dGeometry&, std::span<const float>,
+                                       std::span<const std::int32_t>, std::span<float>);
+template void avg_pool2d_forward<float>(const Pool2dGeometry&, bool, std::span<const float>,
+                                        std::span<float>);
+template void avg_pool2d_backward<float>(const Pool2dGeometry&, bool, std::span<const float>,
+                                         std::span<float>);
+
+template void max_pool2d_forward<double>(const Pool2dGeometry&, std::span<const double>,
+                                         std::span<double>, std::span<std::int32_t>);
+template void max_pool2d_backward<double>(const Pool2dGeometry&, std::span<const double>,
+                                          std::span<const std::int32_t>, std::span<double>);
+template void max_pool2d_gather<double>(const Pool2dGeometry&, std::span<const double>,
+                                        std::span<const std::int32_t>, std::span<double>);
+template void avg_pool2d_forward<double>(const Pool2dGeometry&, bool, std::span<const double>,
+                                         std::span<double>);
+template void avg_pool2d_backward<double>(const Pool2dGeometry&, bool, std::span<const double>,
+                                          std::span<double>);
+
+}  // namespace steady::kernels

@@ -1,0 +1,223 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <steadygrad/core/error.hpp>
+#include <steadygrad/core/kernels/gemm.hpp>
+#include <steadygrad/core/parallel.hpp>
+#include <vector>
+
+namespace steady::kernels {
+namespace {
+
+using Index = std::int64_t;
+
+template <class T>
+std::vector<T> values(Index count, std::uint32_t seed) {
+  std::vector<T> result(static_cast<std::size_t>(count));
+  std::uint32_t state = seed * 2654435761U + 1U;
+  for (T& v : result) {
+    state = state * 1664525U + 1013904223U;
+    v = static_cast<T>(state >> 8) / static_cast<T>(1U << 23) - T{1};
+  }
+  return result;
+}
+
+/// Operands with leading dimensions `pad` longer than the rows.
+template <class T>
+struct Problem {
+  Problem(Index m, Index n, Index k, bool ta, bool tb, Index pad) {
+    s = {m, n, k, ta, tb, (ta ? m : k) + pad, (tb ? k : n) + pad, n + pad};
+    a = values<T>((ta ? k : m) * s.lda, 1);
+    b = values<T>((tb ? n : k) * s.ldb, 2);
+    c = values<T>(m * s.ldc, 3);
+  }
+
+  /// Largest error relative to the sum of magnitudes of its element; the padding must survive.
+  [[nodiscard]] double error(T alpha, T beta, const std::vector<T>& got) const {
+    double worst = 0;
+    for (Index i = 0; i < s.m; ++i)
+      for (Index j = 0; j < s.ldc; ++j) {
+        const auto at = static_cast<std::size_t>(i * s.ldc + j);
+        if (j >= s.n) {
+          if (got[at] != c[at]) return std::numeric_limits<double>::infinity();
+          continue;
+        }
+        double sum = 0, magnitude = 0;
+        for (Index p = 0; p < s.k; ++p) {
+          const auto ai = static_cast<std::size_t>(s.transpose_a ? p * s.lda + i : i * s.lda + p);
+          const auto bi = static_cast<std::size_t>(s.transpose_b ? j * s.ldb + p : p * s.ldb + j);
+          const double term = static_cast<double>(a[ai]) * static_cast<double>(b[bi]);
+          sum += term;
+          magnitude += std::abs(term);
+        }
+        const double old =
+            beta == T{0} ? 0.0 : static_cast<double>(beta) * static_cast<double>(c[at]);
+        const double want = static_cast<double>(alpha) * sum + old;
+        const double scale =
+            std::abs(static_cast<double>(alpha)) * magnitude + std::abs(old) + 1e-30;
+        const double e = std::abs(static_cast<double>(got[at]) - want) / scale;
+        if (!(e <= worst)) worst = std::isnan(e) ? std::numeric_limits<double>::infinity() : e;
+      }
+    return worst;
+  }
+
+  GemmShape s;
+  std::vector<T> a, b, c;
+};
+
+template <class T>
+class Gemm : public testing::Test {
+ protected:
+  void TearDown() override {
+    set_num_threads(threads_);
+    set_library_sgemm(true);
+  }
+
+ private:
+  int threads_ = num_threads();
+};
+using Precisions = testing::Types<float, double>;
+TYPED_TEST_SUITE(Gemm, Precisions);
+
+TYPED_TEST(Gemm, EqualsTheNaiveProduct) {
+  using T = TypeParam;
+  const double tolerance = 16 * static_cast<double>(std::numeric_limits<T>::epsilon());
+  for (const auto& [m, n, k] : {std::array<Index, 3>{1, 1, 1},
+                                {3, 5, 7},
+                                {1, 33, 64},
+                                {65, 1, 10},
+                                {64, 64, 64},
+                                {17, 130, 31},
+                                {257, 65, 96},
+                                {40, 200, 300}})
+    for (const bool ta : {false, true})
+      for (const bool tb : {false, true})
+        for (const Index pad : {Index{0}, Index{3}})
+          for (const bool library : {true, false}) {
+            set_library_sgemm(library);
+            const Problem<T> p(m, n, k, ta, tb, pad);
+            std::vector<T> c = p.c;
+            gemm<T>(p.s, T(0.5), p.a, p.b, T(-2), c);
+            EXPECT_LE(p.error(T(0.5), T(-2), c), tolerance)
+                << m << "x" << n << "x" << k << " " << ta << tb << " pad " << pad;
+          }
+}
+
+TYPED_TEST(Gemm, DenseLeadingDimensionsAreTheDefault) {
+  using T = TypeParam;
+  Problem<T> p(5, 6, 7, true, true, 0);
+  std::vector<T> c = p.c;
+  gemm<T>({.m = 5, .n = 6, .k = 7, .transpose_a = true, .transpose_b = true}, T(1), p.a, p.b, T(1),
+          c);
+  EXPECT_LE(p.error(T(1), T(1), c), 16 * static_cast<double>(std::numeric_limits<T>::epsilon()));
+}
+
+TYPED_TEST(Gemm, BetaZeroDoesNotReadTheOldResult) {
+  using T = TypeParam;
+  for (const bool library : {true, false})
+    for (const Index size : {Index{8}, Index{100}}) {
+      set_library_sgemm(library);
+      const Problem<T> p(size, size, size, false, false, 0);
+      std::vector<T> c(p.c.size(), std::numeric_limits<T>::quiet_NaN());
+      gemm<T>(p.s, T(1), p.a, p.b, T(0), c);
+      EXPECT_LE(p.error(T(1), T(0), c),
+                16 * static_cast<double>(std::numeric_limits<T>::epsilon()));
+    }
+}
+
+TYPED_TEST(Gemm, EmptySizes) {
+  using T = TypeParam;
+  std::vector<T> c{1, 2, 3, 4};
+  gemm<T>({.m = 2, .n = 2, .k = 0}, T(1), {}, {}, T(3), c);
+  EXPECT_EQ(c, (std::vector<T>{3, 6, 9, 12}));
+  gemm<T>({.m = 0, .n = 2, .k = 2}, T(1), {}, c, T(0), {});
+  gemm<T>({.m = 2, .n = 0, .k = 2}, T(1), c, {}, T(0), {});
+  EXPECT_EQ(c, (std::vector<T>{3, 6, 9, 12}));
+  c[1] = std::numeric_limits<T>::quiet_NaN();
+  gemm<T>({.m = 2, .n = 2, .k = 0}, T(1), {}, {}, T(0), c);
+  EXPECT_EQ(c, (std::vector<T>{0, 0, 0, 0}));
+}
+
+TYPED_TEST(Gemm, BitsDependNeitherOnThreadsNorOnAnEnclosingLoop) {  // CASES RT-01, RT-02
+  using T = TypeParam;
+  for (const bool ta : {false, true}) {
+    const Problem<T> p(300, 200, 256, ta, !ta, 0);
+    const auto run = [&] {
+      std::vector<T> c = p.c;
+      gemm<T>(p.s, T(1), p.a, p.b, T(1), c);
+      return c;
+    };
+    set_num_threads(1);
+    const std::vector<T> want = run();
+    for (const int threads : {2, 3, 8}) {
+      set_num_threads(threads);
+      EXPECT_EQ(run(), want) << threads << " threads";
+      std::vector<std::vector<T>> inside(8);
+      parallel_for(8, 1, [&](Index i, Index) { inside[static_cast<std::size_t>(i)] = run(); });
+      for (const std::vector<T>& c : inside) EXPECT_EQ(c, want) << threads << " threads, inside";
+    }
+  }
+}
+
+TYPED_TEST(Gemm, BatchEqualsSingleProductsAlsoWhenAnOperandIsShared) {
+  using T = TypeParam;
+  constexpr Index M = 9, N = 12, K = 20, Count = 7;
+  const GemmShape s{.m = M, .n = N, .k = K};
+  const std::vector<T> a = values<T>(Count * M * K, 1);
+  const std::vector<T> b = values<T>(Count * K * N, 2);
+  for (const bool share_a : {false, true})
+    for (const bool share_b : {false, true}) {
+      std::vector<T> got(static_cast<std::size_t>(Count * M * N));
+      std::vector<T> want(got.size());
+      const GemmBatch batch{Count, share_a ? 0 : M * K, share_b ? 0 : K * N, M * N};
+      gemm_batched<T>(s, batch, T(1), a, b, T(0), got);
+      for (Index i = 0; i < Count; ++i)
+        gemm<T>(s, T(1), std::span<const T>(a).subspan(static_cast<std::size_t>(i * batch.a)),
+                std::span<const T>(b).subspan(static_cast<std::size_t>(i * batch.b)), T(0),
+                std::span<T>(want).subspan(static_cast<std::size_t>(i * batch.c)));
+      EXPECT_EQ(got, want);
+    }
+}
+
+TYPED_TEST(Gemm, BatchOfInterleavedHeads) {
+  using T = TypeParam;
+  // Heads share a row: head i of [rows, heads * width] starts at i * width and has ld heads *
+  // width.
+  constexpr Index Rows = 6, Heads = 3, Width = 4;
+  const std::vector<T> q = values<T>(Rows * Heads * Width, 1);
+  const std::vector<T> v = values<T>(Heads * Width * Width, 2);
+  std::vector<T> got(q.size(), std::numeric_limits<T>::quiet_NaN());
+  gemm_batched<T>({.m = Rows, .n = Width, .k = Width, .lda = Heads * Width, .ldc = Heads * Width},
+                  {Heads, Width, Width * Width, Width}, T(1), q, v, T(0), got);
+  for (Index r = 0; r < Rows; ++r)
+    for (Index h = 0; h < Heads; ++h)
+      for (Index j = 0; j < Width; ++j) {
+        double want = 0;
+        for (Index p = 0; p < Width; ++p)
+          want += static_cast<double>(q[static_cast<std::size_t>((r * Heads + h) * Width + p)]) *
+                  static_cast<double>(v[static_cast<std::size_t>((h * Width + p) * Width + j)]);
+        EXPECT_NEAR(got[static_cast<std::size_t>((r * Heads + h) * Width + j)], want, 1e-6);
+      }
+}
+
+TEST(GemmChecks, RefusesWhatDoesNotFit) {
+  std::vector<float> a(100), b(100), c(100);
+  const auto run = [&](const GemmShape& s, const GemmBatch& batch = {}) {
+    gemm_batched<float>(s, batch, 1.0F, a, b, 0.0F, c);
+  };
+  EXPECT_NO_THROW(run({.m = 10, .n = 10, .k = 10}));
+  EXPECT_THROW(run({.m = 11, .n = 10, .k = 10}), ShapeError);
+  EXPECT_THROW(run({.m = -1, .n = 10, .k = 10}), ShapeError);
+  EXPECT_THROW(run({.m = 5, .n = 5, .k = 5, .lda = 4}), ShapeError);
+  EXPECT_THROW(run({.m = 5, .n = 5, .k = 5}, {5, 25, 25, 25}), ShapeError);
+  EXPECT_THROW(run({.m = 5, .n = 5, .k = 5}, {2, 25, 25, 0}), ShapeError);
+  // CASES RT-13: beyond the 32-bit integers of the library.
+  EXPECT_THROW(run({.m = 1, .n = 1, .k = 1, .lda = Index{1} << 31}), ShapeError);
+}
+
+}  // namespace
+}  // namespace steady::kernels
