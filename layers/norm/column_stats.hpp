@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace steady {
+
+/// A buffer [rows, channels], row-major: images [N, H, W, C] have rows = N*H*W.
+struct ColumnShape {
+  std::int64_t rows = 0;
+  std::int64_t channels = 1;
+
+  [[nodiscard]] std::int64_t elements() const { return rows * channels; }
+};
+
+/// Count, mean and sum of squared deviations of one channel: what statistics of parts are merged
+/// from, in one process or several.
+struct Moments {
+  double n = 0;
+  double mean = 0;
+  double m2 = 0;
+
+  /// Biased, divides by n: what normalizes. NaN when n = 0.
+  [[nodiscard]] double variance() const { return m2 / n; }
+  /// Unbiased, divides by n - 1: what running statistics keep. NaN when n < 2.
+  [[nodiscard]] double unbiased_variance() const;
+};
+
+/// Statistics of the union of two disjoint parts [Chan, Golub & LeVeque 1983]; n = 0 is legal.
+/// Merge parts in a fixed order (chunk, rank): floating-point addition is not associative.
+[[nodiscard]] Moments merge(const Moments& first, const Moments& second);
+
+/// total[c] = merge(total[c], next[c]) for every channel.
+void merge_moments(std::span<const Moments> next, std::span<Moments> total);
+
+/// Elements of double that the column kernels need as workspace.
+[[nodiscard]] std::int64_t column_workspace(const ColumnShape& shape);
+
+/// Moments of every column of x: [rows, channels]. moments: [channels].
+/// Runs over fixed chunks of rows, merged in chunk order.
+template <class T>
+void column_moments(const ColumnShape& shape, std::span<const T> x, std::span<Moments> moments,
+                    std::span<double> workspace);
+
+}  // namespace steady

@@ -1,0 +1,74 @@
+#include <algorithm>
+#include <array>
+#include <steadygrad/core/error.hpp>
+#include <steadygrad/core/parallel.hpp>
+#include <steadygrad/layers/norm/row_stats.hpp>
+
+namespace steady::detail {
+namespace {
+
+constexpr std::int64_t PeriodLimit = 1024;    // a repeated gain is expanded to at most this many
+constexpr std::int64_t TaskElements = 65536;  // enough work to pay for handing a task to a thread
+constexpr std::int64_t TaskRows = 8;          // the row pipeline wants several rows per task
+constexpr std::int64_t BlockRows = 64;        // partials cost 4 / (3 * rows) extra memory traffic
+constexpr std::int64_t MergeColumns = 256;
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+RowPlan::RowPlan(const RowShape& shape) {
+  const auto [rows, width, affine] = shape;
+  if (rows == 0 || width == 0) return;
+  period = affine;
+  if (affine < width && affine < PeriodLimit) {
+    period = affine * std::min(PeriodLimit / affine, width / affine);
+  }
+  const std::int64_t repeats = ceil_div(width, period);
+  block_rows = repeats > 1 ? std::max<std::int64_t>(BlockRows / repeats, 1)
+                           : std::clamp(ceil_div(rows, 8), TaskRows, BlockRows);
+  blocks = ceil_div(rows, block_rows);
+  task_rows = std::max(TaskElements / width, TaskRows);
+}
+
+void RowPlan::check(const char* op, const RowShape& shape) {
+  STEADY_CHECK(
+      ShapeError,
+      shape.rows >= 0 && shape.width >= 1 && shape.affine >= 1 && shape.width % shape.affine == 0,
+      "{}: needs rows >= 0, width >= 1 and an affine width that divides it; got rows {}, "
+      "width {}, affine {}",
+      op, shape.rows, shape.width, shape.affine);
+}
+
+template <class T>
+void merge_partials(const RowShape& shape, const T* partials, std::int64_t kinds, std::int64_t kind,
+                    std::span<T> out) {
+  const RowPlan plan(shape);
+  parallel_for(shape.affine, MergeColumns, [&](std::int64_t begin, std::int64_t end) {
+    std::array<double, MergeColumns> sum{};
+    const auto count = static_cast<std::size_t>(end - begin);
+    for (std::int64_t block = 0; block < plan.blocks; ++block) {
+      const T* p = partials + (block * kinds + kind) * plan.period + begin;
+      for (std::int64_t base = 0; base < plan.period; base += shape.affine) {
+        for (std::size_t c = 0; c < count; ++c) {
+          sum[c] += static_cast<double>(p[static_cast<std::size_t>(base) + c]);
+        }
+      }
+    }
+    T* o = out.data() + begin;
+    for (std::size_t c = 0; c < count; ++c) o[c] = static_cast<T>(sum[c]);
+  });
+}
+template void merge_partials(const RowShape&, const float*, std::int64_t, std::int64_t,
+                             std::span<float>);
+template void merge_partials(const RowShape&, const double*, std::int64_t, std::int64_t,
+                             std::span<double>);
+
+void check_span(const char* op, const char* name, std::size_t size, std::int64_t expected,
+                bool may_be_absent) {
+  STEADY_CHECK(ShapeError,
+               static_cast<std::int64_t>(size) == expected || (may_be_absent && size == 0),
+               "{}: needs {} elements in {}; got {}", op, expected, name, size);
+}
+
+}  // namespace steady::detail

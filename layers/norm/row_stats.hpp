@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace steady {
+
+/// How a contiguous buffer is cut for a normalization over rows: `rows` sets of `width` consecutive
+/// elements share a statistic each, and element i of a set uses gain and shift number i % affine.
+/// LayerNorm over the last axis: {rows, D, D}. Over the trailing axes H, W, C with a gain for each
+/// element: {rows, H*W*C, H*W*C}; with a gain per channel only: {N, H*W*C, C}.
+struct RowShape {
+  std::int64_t rows = 0;
+  std::int64_t width = 1;
+  std::int64_t affine = 1;  ///< divides width
+
+  [[nodiscard]] std::int64_t elements() const { return rows * width; }
+};
+
+namespace detail {
+
+/// The cut of a RowShape into work, a function of the shape alone. Everything that turns rows,
+/// width and affine into indices is here, for forward and backward alike.
+///
+/// Kernels walk a row in periods: the gains repeat every `period` elements, a multiple of affine
+/// that is long enough for full vectors. Parameter gradients are summed per block of rows into one
+/// partial of `period` columns each, and the partials are merged in block order.
+class RowPlan {
+ public:
+  explicit RowPlan(const RowShape& shape);
+
+  /// Throws ShapeError unless `shape` is one; op names the caller.
+  static void check(const char* op, const RowShape& shape);
+
+  std::int64_t period = 1;      ///< affine <= period <= width
+  std::int64_t block_rows = 1;  ///< rows per partial of the parameter gradients
+  std::int64_t blocks = 0;
+  std::int64_t task_rows = 1;  ///< rows per task where nothing is reduced over rows
+
+  /// Elements of T for `kinds` partials (gain, shift) per block: [blocks][kinds][period].
+  [[nodiscard]] std::int64_t partials(std::int64_t kinds) const { return blocks * kinds * period; }
+};
+
+/// out[c] = sum over blocks and periods of partial number `kind`, in that order, in double.
+template <class T>
+void merge_partials(const RowShape& shape, const T* partials, std::int64_t kinds, std::int64_t kind,
+                    std::span<T> out);
+
+/// Throws ShapeError unless size == expected, or size == 0 and the argument may be absent.
+void check_span(const char* op, const char* name, std::size_t size, std::int64_t expected,
+                bool may_be_absent);
+
+}  // namespace detail
+}  // namespace steady
