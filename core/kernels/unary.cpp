@@ -1,0 +1,106 @@
+#include <steadygrad/core/error.hpp>
+#include <steadygrad/core/kernels/elementwise.hpp>
+#include <steadygrad/core/kernels/unary_formulas.hpp>
+#include <steadygrad/core/parallel.hpp>
+
+namespace steady::kernels {
+namespace {
+
+constexpr std::int64_t Chunk = 32768;
+
+void check(Unary op, std::size_t in, std::size_t out, double p0, double p1) {
+  STEADY_CHECK(Error, in == out, "{}: input and output differ in size; got {} and {}", name(op), in,
+               out);
+  STEADY_CHECK(Error, op != Unary::Clamp || p0 <= p1, "clamp: low must not exceed high; got {}, {}",
+               p0, p1);
+}
+
+}  // namespace
+
+const char* name(Unary op) {
+  switch (op) {
+    case Unary::Exp:
+      return "exp";
+    case Unary::Log:
+      return "log";
+    case Unary::Sqrt:
+      return "sqrt";
+    case Unary::Rsqrt:
+      return "rsqrt";
+    case Unary::Abs:
+      return "abs";
+    case Unary::Neg:
+      return "neg";
+    case Unary::Reciprocal:
+      return "reciprocal";
+    case Unary::Square:
+      return "square";
+    case Unary::Clamp:
+      return "clamp";
+    case Unary::Tanh:
+      return "tanh";
+    case Unary::Sigmoid:
+      return "sigmoid";
+    case Unary::Relu:
+      return "relu";
+    case Unary::LeakyRelu:
+      return "leaky_relu";
+    case Unary::GeluErf:
+      return "gelu_erf";
+    case Unary::GeluTanh:
+      return "gelu_tanh";
+    case Unary::Silu:
+      return "silu";
+    case Unary::Softplus:
+      return "softplus";
+    case Unary::Pow:
+      return "pow";
+  }
+  return "unary";
+}
+
+template <class T>
+void unary(Unary op, std::span<const T> x, std::span<T> y, double p0, double p1) {
+  check(op, x.size(), y.size(), p0, p1);
+  formulas::visit(op, p0, p1, [&](auto f) {
+    parallel_for(std::ssize(x), Chunk, [&, f](std::int64_t begin, std::int64_t end) {
+      for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i)
+        y[i] = static_cast<T>(f.value(x[i]));
+    });
+  });
+}
+
+template <class T>
+void unary_backward(Unary op, std::span<const T> dy, std::span<const T> saved, std::span<T> dx,
+                    double p0, double p1) {
+  check(op, dy.size(), dx.size(), p0, p1);
+  check(op, saved.size(), dx.size(), p0, p1);
+  formulas::visit(op, p0, p1, [&](auto f) {
+    parallel_for(std::ssize(dx), Chunk, [&, f](std::int64_t begin, std::int64_t end) {
+      for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i)
+        dx[i] = static_cast<T>(dy[i] * f.first(saved[i]));
+    });
+  });
+}
+
+template <class T>
+void unary_second(Unary op, std::span<const T> saved, std::span<T> out, double p0, double p1) {
+  check(op, saved.size(), out.size(), p0, p1);
+  formulas::visit(op, p0, p1, [&](auto f) {
+    parallel_for(std::ssize(out), Chunk, [&, f](std::int64_t begin, std::int64_t end) {
+      for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i)
+        out[i] = static_cast<T>(f.second(saved[i]));
+    });
+  });
+}
+
+template void unary(Unary, std::span<const float>, std::span<float>, double, double);
+template void unary(Unary, std::span<const double>, std::span<double>, double, double);
+template void unary_backward(Unary, std::span<const float>, std::span<const float>,
+                             std::span<float>, double, double);
+template void unary_backward(Unary, std::span<const double>, std::span<const double>,
+                             std::span<double>, double, double);
+template void unary_second(Unary, std::span<const float>, std::span<float>, double, double);
+template void unary_second(Unary, std::span<const double>, std::span<double>, double, double);
+
+}  // namespace steady::kernels
