@@ -40,6 +40,7 @@ struct Broadcast {
 /// row(offset of y, offsets of the operands, count) for each maximal piece of a row.
 template <class Row>
 void for_each_row(const Broadcast& plan, std::int64_t begin, std::int64_t end, Row&& row) {
+  if (begin >= end) return;
   using Index = std::size_t;
   const Index last = static_cast<Index>(plan.rank - 1);
   std::array<std::int64_t, MaxAxes> at{};
