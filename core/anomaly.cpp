@@ -22,8 +22,10 @@ std::string non_finite(const Tensor& t) {
   });
 }
 
-std::string place(const std::string& path) {
-  return path.empty() ? "" : fmt::format("in '{}': ", path);
+[[noreturn]] void fail(const std::string& path, std::string text) {
+  NonFiniteError error(std::move(text));
+  error.locate(path);
+  throw error;
 }
 
 }  // namespace
@@ -47,21 +49,21 @@ void check_forward(const char* op, std::span<const Tensor> outputs,
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const std::string source = non_finite(inputs[i]);
       if (source.empty()) continue;
-      throw NonFiniteError(fmt::format(
-          "{}{}: input {} came in from outside with values that are not finite; {} has {}",
-          place(current_path()), op, i, describe(inputs[i]), source));
+      fail(current_path(),
+           fmt::format(
+               "{}: input {} came in from outside with values that are not finite; {} has {}", op,
+               i, describe(inputs[i]), source));
     }
-    throw NonFiniteError(fmt::format("{}{}: forward produced values that are not finite; {} has {}",
-                                     place(current_path()), op, describe(output), bad));
+    fail(current_path(), fmt::format("{}: forward produced values that are not finite; {} has {}",
+                                     op, describe(output), bad));
   }
 }
 
 void check_backward(const char* op, const std::string& path, int input, const Tensor& gradient) {
   const std::string bad = non_finite(gradient);
   if (bad.empty()) return;
-  throw NonFiniteError(
-      fmt::format("{}{}: backward produced values that are not finite for input {}; {} has {}",
-                  place(path), op, input, describe(gradient), bad));
+  fail(path, fmt::format("{}: backward produced values that are not finite for input {}; {} has {}",
+                         op, input, describe(gradient), bad));
 }
 
 }  // namespace detail

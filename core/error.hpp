@@ -2,16 +2,30 @@
 
 #include <fmt/core.h>
 
-#include <stdexcept>
+#include <exception>
 #include <string>
+#include <utility>
 
 namespace steady {
 
 /// Base of every exception the library throws. The text has one form:
-/// `op: rule; got name shape, name shape`, with a hint where the cure is known.
-class Error : public std::runtime_error {
+/// `op: rule; got name shape, name shape`, with a hint where the cure is known. An error that
+/// leaves a layer carries the layer's path: `in 'block3.norm1': op: ...`.
+class Error : public std::exception {
  public:
-  using std::runtime_error::runtime_error;
+  explicit Error(std::string text) : text_(std::move(text)) {}
+  [[nodiscard]] const char* what() const noexcept override { return text_.c_str(); }
+
+  /// Puts `in 'path': ` before the text; the first path given stays.
+  void locate(const std::string& path) {
+    if (located_ || path.empty()) return;
+    located_ = true;
+    text_ = fmt::format("in '{}': {}", path, text_);
+  }
+
+ private:
+  std::string text_;
+  bool located_ = false;
 };
 
 /// A tensor's shape, rank or dtype breaks an operation's rule.

@@ -1,0 +1,36 @@
+#include <steadygrad/core/error.hpp>
+#include <steadygrad/core/path.hpp>
+#include <steadygrad/layers/layer.hpp>
+
+namespace steady {
+namespace {
+
+thread_local int running_layers = 0;
+
+class Running {
+ public:
+  Running() { ++running_layers; }
+  ~Running() { --running_layers; }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+};
+
+}  // namespace
+
+Tensor Layer::operator()(const Tensor& x) {
+  const PathScope scope(name());
+  try {
+    STEADY_CHECK(
+        Error, running_layers == 0 || parent() != nullptr,
+        "{}: called inside another layer but not registered in it: make it with add<...>()",
+        describe());
+    const Running running;
+    check_initialized();
+    return forward(x);
+  } catch (Error& error) {
+    error.locate(path());
+    throw;
+  }
+}
+
+}  // namespace steady
