@@ -116,14 +116,14 @@ std::string describe(const IdxArray& array) {
   return fmt::format("{} of type {}", text, to_string(array.type));
 }
 
-/// Reads `size` bytes of elements in steps that double: what is held never exceeds twice what the
-/// source has really given.
+/// Inflates `size` bytes of elements in steps that double: what is held never exceeds twice what
+/// the source has really given.
 void read_elements(Source& source, std::int64_t size, std::vector<std::byte>& bytes) {
   const auto wanted = static_cast<std::size_t>(size);
   std::size_t have = 0;
   while (have < wanted) {
     constexpr std::size_t FirstStep = std::size_t{1} << 20;
-    bytes.resize(source.compressed() ? std::min(wanted, std::max(FirstStep, 2 * have)) : wanted);
+    bytes.resize(std::min(wanted, std::max(FirstStep, 2 * have)));
     const std::size_t got = source.read(std::span(bytes).subspan(have));
     have += got;
     if (have < bytes.size()) break;
@@ -153,7 +153,7 @@ void to_host_order(std::span<std::byte> bytes, std::int64_t size) {
 IdxArray read(const std::filesystem::path& path, std::optional<int> rank) {
   IdxArray array;
   array.path = path.string();
-  const std::vector<std::byte> file = read_file(path);
+  std::vector<std::byte> file = read_file(path);
   Source source(file, array.path);
   const std::int64_t header = read_header(source, array, rank);
   const std::optional<std::int64_t> size = promised(array);
@@ -164,9 +164,15 @@ IdxArray read(const std::filesystem::path& path, std::optional<int> rank) {
                "read_idx: '{}' promises {}: {} bytes expected; it has {}{}", array.path,
                describe(array), *size + header, file.size(),
                source.compressed() ? " bytes of gzip data" : "");
-  read_elements(source, *size, array.bytes);
+  if (source.compressed()) {
+    read_elements(source, *size, array.bytes);
+  } else {
+    // The file's own memory becomes the array's: `source` has been read as far as it will be.
+    file.erase(file.begin(), file.begin() + static_cast<std::ptrdiff_t>(header));
+    array.bytes = std::move(file);
+  }
   const auto have = static_cast<std::int64_t>(array.bytes.size());
-  const std::int64_t extra = have < *size ? 0 : excess(source);
+  const std::int64_t extra = source.compressed() && have == *size ? excess(source) : 0;
   STEADY_CHECK(IoError, have == *size && extra == 0,
                "read_idx: '{}' promises {}: {} bytes expected; it has {}{}", array.path,
                describe(array), *size + header, extra < ExcessBound ? "" : "at least ",
