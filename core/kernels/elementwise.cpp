@@ -178,16 +178,6 @@ void axpy(double alpha, std::span<const T> x, std::span<T> y) {
 }
 
 template <class T>
-void accumulate(std::span<const T> x, std::span<T> y) {
-  check_sizes("accumulate", x, y);
-  parallel_for(std::ssize(y), Chunk, [&](std::int64_t begin, std::int64_t end) {
-    const T* in = x.data();
-    T* out = y.data();
-    for (std::int64_t i = begin; i < end; ++i) out[i] += in[i];
-  });
-}
-
-template <class T>
 void scale(double alpha, std::span<const T> x, std::span<T> y) {
   check_sizes("scale", x, y);
   const T factor = static_cast<T>(alpha);
@@ -228,14 +218,12 @@ template void binary(Binary, const Broadcast&, std::span<const float>, std::span
 template void where(const Broadcast&, std::span<const float>, std::span<const float>,
                     std::span<const float>, std::span<float>);
 template void axpy(double, std::span<const float>, std::span<float>);
-template void accumulate(std::span<const float>, std::span<float>);
 template void scale(double, std::span<const float>, std::span<float>);
 template void binary(Binary, const Broadcast&, std::span<const double>, std::span<const double>,
                      std::span<double>);
 template void where(const Broadcast&, std::span<const double>, std::span<const double>,
                     std::span<const double>, std::span<double>);
 template void axpy(double, std::span<const double>, std::span<double>);
-template void accumulate(std::span<const double>, std::span<double>);
 template void scale(double, std::span<const double>, std::span<double>);
 template void fill(float, std::span<float>);
 template void copy(std::span<const float>, std::span<float>);

@@ -86,10 +86,6 @@ void where(const Broadcast& plan, std::span<const T> condition, std::span<const 
 template <class T>
 void axpy(double alpha, std::span<const T> x, std::span<T> y);
 
-/// y[i] += x[i].
-template <class T>
-void accumulate(std::span<const T> x, std::span<T> y);
-
 /// y[i] = alpha * x[i]; y may be x.
 template <class T>
 void scale(double alpha, std::span<const T> x, std::span<T> y);

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <steadygrad/core/error.hpp>
@@ -63,16 +62,6 @@ void variance_of_several(std::span<const T> x, Extents extents, AxisMask mask,
   sum<double>(square, extents, mask, out);
 }
 
-/// Bits of the exponent: all of them set in an infinity and a NaN, and in nothing else.
-template <class T>
-bool nonfinite(T x) {
-  if constexpr (sizeof(T) == 4) {
-    return (std::bit_cast<std::uint32_t>(x) & 0x7f800000U) == 0x7f800000U;
-  } else {
-    return (std::bit_cast<std::uint64_t>(x) & 0x7ff0000000000000U) == 0x7ff0000000000000U;
-  }
-}
-
 }  // namespace
 
 template <class T>
@@ -134,25 +123,11 @@ double max_abs(std::span<const T> x) {
   return static_cast<double>(best);
 }
 
-template <class T>
-std::int64_t count_nonfinite(std::span<const T> x) {
-  const double count =
-      parallel_sum(std::ssize(x), Chunk, [&](std::int64_t begin, std::int64_t end) {
-        std::int32_t found = 0;
-        for (std::int64_t i = begin; i < end; ++i)
-          found += nonfinite(x[static_cast<std::size_t>(i)]) ? 1 : 0;
-        return static_cast<double>(found);
-      });
-  return static_cast<std::int64_t>(count);
-}
-
 template void variance(std::span<const float>, Extents, AxisMask, int, std::span<float>);
 template double sum_squares(std::span<const float>);
 template double max_abs(std::span<const float>);
-template std::int64_t count_nonfinite(std::span<const float>);
 template void variance(std::span<const double>, Extents, AxisMask, int, std::span<double>);
 template double sum_squares(std::span<const double>);
 template double max_abs(std::span<const double>);
-template std::int64_t count_nonfinite(std::span<const double>);
 
 }  // namespace steady::kernels

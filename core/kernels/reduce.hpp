@@ -56,8 +56,4 @@ template <class T>
 template <class T>
 [[nodiscard]] double max_abs(std::span<const T> x);
 
-/// Elements that are NaN or infinite.
-template <class T>
-[[nodiscard]] std::int64_t count_nonfinite(std::span<const T> x);
-
 }  // namespace steady::kernels

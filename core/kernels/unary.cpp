@@ -1,7 +1,9 @@
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/kernels/elementwise.hpp>
 #include <steadygrad/core/kernels/unary_formulas.hpp>
+#include <steadygrad/core/kernels/unary_simd.hpp>
 #include <steadygrad/core/parallel.hpp>
+#include <type_traits>
 
 namespace steady::kernels {
 namespace {
@@ -13,6 +15,12 @@ void check(Unary op, std::size_t in, std::size_t out, double p0, double p1) {
                out);
   STEADY_CHECK(Error, op != Unary::Clamp || p0 <= p1, "clamp: low must not exceed high; got {}, {}",
                p0, p1);
+}
+
+/// Powers that are another function of the same saved value.
+Unary simplified(Unary op, double p0) {
+  if (op != Unary::Pow) return op;
+  return p0 == 2 ? Unary::Square : p0 == -1 ? Unary::Reciprocal : Unary::Pow;
 }
 
 }  // namespace
@@ -62,6 +70,16 @@ const char* name(Unary op) {
 template <class T>
 void unary(Unary op, std::span<const T> x, std::span<T> y, double p0, double p1) {
   check(op, x.size(), y.size(), p0, p1);
+  op = simplified(op, p0);
+  if constexpr (std::is_same_v<T, float>) {
+    if (op != Unary::Pow) {
+      parallel_for(std::ssize(x), Chunk, [&](std::int64_t begin, std::int64_t end) {
+        unary_simd(op, x.data() + begin, y.data() + begin, end - begin, static_cast<float>(p0),
+                   static_cast<float>(p1));
+      });
+      return;
+    }
+  }
   formulas::visit(op, p0, p1, [&](auto f) {
     parallel_for(std::ssize(x), Chunk, [&, f](std::int64_t begin, std::int64_t end) {
       for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i)
@@ -75,6 +93,16 @@ void unary_backward(Unary op, std::span<const T> dy, std::span<const T> saved, s
                     double p0, double p1) {
   check(op, dy.size(), dx.size(), p0, p1);
   check(op, saved.size(), dx.size(), p0, p1);
+  op = simplified(op, p0);
+  if constexpr (std::is_same_v<T, float>) {
+    if (op != Unary::Pow) {
+      parallel_for(std::ssize(dx), Chunk, [&](std::int64_t begin, std::int64_t end) {
+        unary_backward_simd(op, dy.data() + begin, saved.data() + begin, dx.data() + begin,
+                            end - begin, static_cast<float>(p0), static_cast<float>(p1));
+      });
+      return;
+    }
+  }
   formulas::visit(op, p0, p1, [&](auto f) {
     parallel_for(std::ssize(dx), Chunk, [&, f](std::int64_t begin, std::int64_t end) {
       for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i)

@@ -178,7 +178,6 @@ TEST(ElementwiseKernel, HelpersDoWhatTheySay) {
   const auto start = random_values<float>(70001, 7);
   auto y = start;
   axpy<float>(0.5, x, y);
-  accumulate<float>(x, y);
   auto z = unwritten<float>(70001);
   scale<float>(-3, x, z);
   auto w = unwritten<float>(70001);
@@ -186,7 +185,7 @@ TEST(ElementwiseKernel, HelpersDoWhatTheySay) {
   auto filled = unwritten<float>(70001);
   fill<float>(2.5F, filled);
   for (std::size_t i = 0; i < x.size(); ++i) {
-    ASSERT_NEAR(y[i], start[i] + 1.5F * x[i], 1e-6F);
+    ASSERT_NEAR(y[i], start[i] + 0.5F * x[i], 1e-6F);
     ASSERT_EQ(z[i], -3 * x[i]);
     ASSERT_EQ(filled[i], 2.5F);
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <hwy/highway.h>
 
 #include <cstdint>
 #include <cstring>
@@ -48,6 +49,19 @@ void expect_thread_independent(F run) {
     EXPECT_TRUE(same_bits(one, run())) << threads << " threads";
   }
   set_num_threads(before);
+}
+
+/// Calls body() with the kernels held to each SIMD target of this machine in turn.
+template <class F>
+void for_each_simd_target(F body) {
+  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    SCOPED_TRACE(hwy::TargetName(target));
+    hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    body();
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 
 template <class T>

@@ -228,14 +228,13 @@ TEST(VarianceKernel, SurvivesALargeMean) {
   EXPECT_EQ(y[0], 0);
 }
 
-TEST(NormKernel, SumOfSquaresMaximumAndBadElements) {
+TEST(NormKernel, SumOfSquaresAndMaximum) {
   const auto x = random_values<float>(100003, 6, -3, 2);
   long double want = 0;
   for (const float v : x) want += static_cast<long double>(v) * static_cast<long double>(v);
   EXPECT_NEAR(sum_squares<float>(x), static_cast<double>(want), 1e-12 * static_cast<double>(want));
   EXPECT_LT(max_abs<float>(x), 3.0001);
   EXPECT_GT(max_abs<float>(x), 2.99);
-  EXPECT_EQ(count_nonfinite<float>(x), 0);
   EXPECT_EQ(sum_squares<float>(std::vector<float>{1e30F, 1e30F}), 2 * std::pow(1e30F * 1.0, 2));
 
   auto bad = x;
@@ -243,7 +242,6 @@ TEST(NormKernel, SumOfSquaresMaximumAndBadElements) {
   bad[50000] = -std::numeric_limits<float>::infinity();
   EXPECT_EQ(max_abs<float>(bad), std::numeric_limits<double>::infinity());
   bad[99999] = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_EQ(count_nonfinite<float>(bad), 3);
   EXPECT_TRUE(std::isnan(max_abs<float>(bad)));
   EXPECT_FALSE(std::isfinite(sum_squares<float>(bad)));
 }
