@@ -169,8 +169,8 @@ void where(const Broadcast& plan, std::span<const T> condition, std::span<const 
 template <class T>
 void axpy(double alpha, std::span<const T> x, std::span<T> y) {
   check_sizes("axpy", x, y);
-  const T factor = static_cast<T>(alpha);
   parallel_for(std::ssize(y), Chunk, [&](std::int64_t begin, std::int64_t end) {
+    const T factor = static_cast<T>(alpha);  // local, as the pointers: else nothing is vectorised
     const T* in = x.data();
     T* out = y.data();
     for (std::int64_t i = begin; i < end; ++i) out[i] += factor * in[i];
@@ -180,8 +180,8 @@ void axpy(double alpha, std::span<const T> x, std::span<T> y) {
 template <class T>
 void scale(double alpha, std::span<const T> x, std::span<T> y) {
   check_sizes("scale", x, y);
-  const T factor = static_cast<T>(alpha);
   parallel_for(std::ssize(y), Chunk, [&](std::int64_t begin, std::int64_t end) {
+    const T factor = static_cast<T>(alpha);
     const T* in = x.data();
     T* out = y.data();
     for (std::int64_t i = begin; i < end; ++i) out[i] = factor * in[i];

@@ -94,17 +94,16 @@ CrossEntropySums cross_entropy_forward(const CrossEntropy<T>& o, std::span<const
   CrossEntropySums sums;
   sums.loss = parallel_sum(o.rows, rows, [&](std::int64_t begin, std::int64_t end) {
     double total = 0;
+    if (o.classes > 0)
+      log_sum_exp_rows(logits.data() + begin * o.classes, end - begin, o.classes,
+                       lse.data() + begin);
     for (std::int64_t r = begin; r < end; ++r) {
       const auto at = static_cast<std::size_t>(r);
-      const bool used = target[at] != o.ignore_index;
       double value = 0;
-      lse[at] = 0;
-      if (used) {
-        const T* x = logits.data() + r * o.classes;
-        const T shift = row_max(x, o.classes);
-        lse[at] = static_cast<double>(shift) + std::log(row_exp_sum(x, o.classes, shift));
-        value = row_loss(o, x, target[at], lse[at]);
-      }
+      if (target[at] == o.ignore_index)
+        lse[at] = 0;
+      else
+        value = row_loss(o, logits.data() + r * o.classes, target[at], lse[at]);
       if (!loss.empty()) loss[at] = static_cast<T>(value);
       total += value;
     }
@@ -138,15 +137,10 @@ void cross_entropy_backward(const CrossEntropy<T>& o, std::span<const T> dloss,
       }
       const RowTerms terms = row_terms(o, target[at], weight_sum);
       const auto g = static_cast<double>(dloss[dloss.size() == 1 ? 0 : at]);
-      row_probabilities(logits.data() + r * o.classes, o.classes, lse[at], dx);
-      const double p = static_cast<double>(dx[target[at]]);
-      row_scale(dx, o.classes, static_cast<T>(g * terms.a));
-      if (terms.smooth != 0) {
-        for (std::int64_t c = 0; c < o.classes; ++c)
-          dx[c] -= static_cast<T>(g * terms.smooth * class_weight(o, c));
-      }
-      const double w = class_weight(o, target[at]);
-      dx[target[at]] = static_cast<T>(g * (p * terms.a - terms.hard - terms.smooth * w));
+      exp_row(logits.data() + r * o.classes, o.classes, lse[at], static_cast<T>(g * terms.a), dx);
+      for (std::int64_t c = 0; c < o.classes && terms.smooth != 0; ++c)
+        dx[c] -= static_cast<T>(g * terms.smooth * class_weight(o, c));
+      dx[target[at]] -= static_cast<T>(g * terms.hard);
     }
   });
 }
@@ -175,15 +169,19 @@ void cross_entropy_second(const CrossEntropy<T>& o, std::span<const T> v, std::s
       }
       const RowTerms terms = row_terms(o, target[at], weight_sum);
       const T* direction = v.data() + r * o.classes;
-      row_probabilities(logits.data() + r * o.classes, o.classes, lse[at], p.data());
-      const double mean = row_dot(direction, p.data(), o.classes);
+      exp_row(logits.data() + r * o.classes, o.classes, lse[at], T{1}, p.data());
+      double mean = 0;
+      for (std::int64_t c = 0; c < o.classes; ++c)
+        mean +=
+            static_cast<double>(direction[c]) * static_cast<double>(p[static_cast<std::size_t>(c)]);
       double linear = terms.hard * static_cast<double>(direction[target[at]]);
       for (std::int64_t c = 0; c < o.classes && terms.smooth != 0; ++c)
         linear += terms.smooth * class_weight(o, c) * static_cast<double>(direction[c]);
       ddloss[at] = static_cast<T>(terms.a * mean - linear);
       const auto g = static_cast<double>(dloss[dloss.size() == 1 ? 0 : at]);
-      row_softmax_backward(direction, p.data(), o.classes, static_cast<T>(mean), out);
-      row_scale(out, o.classes, static_cast<T>(g * terms.a));
+      for (std::int64_t c = 0; c < o.classes; ++c)
+        out[c] = static_cast<T>(g * terms.a * static_cast<double>(p[static_cast<std::size_t>(c)]) *
+                                (static_cast<double>(direction[c]) - mean));
     }
   });
 }

@@ -8,7 +8,8 @@ namespace {
 
 constexpr std::int64_t Chunk = 32768;
 
-/// The options in T, so that the loops hold no conversions.
+/// The options in T. The loops take them by value: through a reference the stores to p could change
+/// them, and the loops would not be vectorised.
 template <class T>
 struct Factors {
   T lr, momentum, damped, decay;
@@ -20,13 +21,13 @@ struct Factors {
 };
 
 template <class T>
-void plain(const Factors<T>& f, T* p, const T* g, std::int64_t n) {
+void plain(Factors<T> f, T* p, const T* g, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) p[i] -= f.lr * (g[i] + f.decay * p[i]);
 }
 
 /// On the first step the buffer is not read: it may hold anything.
 template <bool First, bool Nesterov, class T>
-void with_momentum(const Factors<T>& f, T* p, T* buf, const T* g, std::int64_t n) {
+void with_momentum(Factors<T> f, T* p, T* buf, const T* g, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
     const T d = g[i] + f.decay * p[i];
     const T b = First ? d : f.momentum * buf[i] + f.damped * d;

@@ -53,17 +53,33 @@ Walk make_walk(Extents extents, std::span<const int> axes) {
   return walk;
 }
 
+constexpr std::int64_t Tile = 16;
+
+/// A whole tile goes through a buffer: reads and writes then both take 64 bytes of a line at once.
+template <class T>
+void transpose_tile(const T* x, std::int64_t step, T* y, std::int64_t pitch) {
+  T tile[Tile][Tile];
+  for (std::int64_t j = 0; j < Tile; ++j)
+    for (std::int64_t i = 0; i < Tile; ++i) tile[i][j] = x[i + j * step];
+  for (std::int64_t i = 0; i < Tile; ++i) std::copy_n(tile[i], Tile, y + i * pitch);
+}
+
 /// y[r * pitch + c] = x[r + c * step] for a block of rows x columns.
 template <class T>
 void transpose_block(const T* x, std::int64_t step, T* y, std::int64_t pitch, std::int64_t rows,
                      std::int64_t columns) {
-  constexpr std::int64_t Tile = 16;
-  for (std::int64_t r = 0; r < rows; r += Tile) {
-    for (std::int64_t c = 0; c < columns; c += Tile) {
-      const std::int64_t row_end = std::min(rows, r + Tile);
-      const std::int64_t column_end = std::min(columns, c + Tile);
-      for (std::int64_t i = r; i < row_end; ++i)
-        for (std::int64_t j = c; j < column_end; ++j) y[i * pitch + j] = x[i + j * step];
+  for (std::int64_t c = 0; c < columns; c += Tile) {
+    for (std::int64_t r = 0; r < rows; r += Tile) {
+      const T* from = x + r + c * step;
+      T* to = y + r * pitch + c;
+      const std::int64_t height = std::min(rows - r, Tile);
+      const std::int64_t width = std::min(columns - c, Tile);
+      if (height == Tile && width == Tile) {
+        transpose_tile(from, step, to, pitch);
+        continue;
+      }
+      for (std::int64_t i = 0; i < height; ++i)
+        for (std::int64_t j = 0; j < width; ++j) to[i * pitch + j] = from[i + j * step];
     }
   }
 }

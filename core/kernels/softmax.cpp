@@ -1,6 +1,3 @@
-#include <algorithm>
-#include <cmath>
-#include <limits>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/kernels/reduce_forms.hpp>
 #include <steadygrad/core/kernels/softmax.hpp>
@@ -16,12 +13,12 @@ void check(const char* op, std::int64_t rows, std::int64_t width, std::size_t in
       "{}: in and out must hold [{}, {}]; got {} and {} elements", op, rows, width, in, out);
 }
 
-template <class Row>
-void for_rows(std::int64_t rows, std::int64_t width, Row row) {
+/// rows(first row, number of rows) for each chunk.
+template <class Rows>
+void in_chunks(std::int64_t rows, std::int64_t width, Rows run) {
   if (width == 0) return;
-  parallel_for(rows, rows_per_chunk(width), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t r = begin; r < end; ++r) row(r * width);
-  });
+  parallel_for(rows, rows_per_chunk(width),
+               [&](std::int64_t begin, std::int64_t end) { run(begin * width, end - begin); });
 }
 
 }  // namespace
@@ -29,11 +26,8 @@ void for_rows(std::int64_t rows, std::int64_t width, Row row) {
 template <class T>
 void softmax(std::span<const T> x, std::int64_t rows, std::int64_t width, std::span<T> y) {
   check("softmax", rows, width, x.size(), y.size());
-  for_rows(rows, width, [&](std::int64_t at) {
-    const T* in = x.data() + at;
-    const T shift = row_max(in, width);
-    const double total = row_exp(in, width, shift, y.data() + at);
-    row_scale(y.data() + at, width, static_cast<T>(1 / total));
+  in_chunks(rows, width, [&](std::int64_t at, std::int64_t n) {
+    softmax_rows(x.data() + at, n, width, y.data() + at);
   });
 }
 
@@ -42,22 +36,16 @@ void softmax_backward(std::span<const T> dy, std::span<const T> y, std::int64_t 
                       std::int64_t width, std::span<T> dx) {
   check("softmax_backward", rows, width, dy.size(), dx.size());
   check("softmax_backward", rows, width, y.size(), dx.size());
-  for_rows(rows, width, [&](std::int64_t at) {
-    const T* g = dy.data() + at;
-    const T* p = y.data() + at;
-    row_softmax_backward(g, p, width, static_cast<T>(row_dot(g, p, width)), dx.data() + at);
+  in_chunks(rows, width, [&](std::int64_t at, std::int64_t n) {
+    softmax_backward_rows(dy.data() + at, y.data() + at, n, width, dx.data() + at);
   });
 }
 
 template <class T>
 void log_softmax(std::span<const T> x, std::int64_t rows, std::int64_t width, std::span<T> y) {
   check("log_softmax", rows, width, x.size(), y.size());
-  for_rows(rows, width, [&](std::int64_t at) {
-    const T* in = x.data() + at;
-    const T shift = row_max(in, width);
-    const T log_total = static_cast<T>(std::log(row_exp_sum(in, width, shift)));
-    T* out = y.data() + at;
-    for (std::int64_t j = 0; j < width; ++j) out[j] = (in[j] - shift) - log_total;
+  in_chunks(rows, width, [&](std::int64_t at, std::int64_t n) {
+    log_softmax_rows(x.data() + at, n, width, y.data() + at);
   });
 }
 
@@ -66,10 +54,8 @@ void log_softmax_backward(std::span<const T> dy, std::span<const T> y, std::int6
                           std::int64_t width, std::span<T> dx) {
   check("log_softmax_backward", rows, width, dy.size(), dx.size());
   check("log_softmax_backward", rows, width, y.size(), dx.size());
-  for_rows(rows, width, [&](std::int64_t at) {
-    const T* g = dy.data() + at;
-    row_log_softmax_backward(g, y.data() + at, width, static_cast<T>(row_sum(g, width)),
-                             dx.data() + at);
+  in_chunks(rows, width, [&](std::int64_t at, std::int64_t n) {
+    log_softmax_backward_rows(dy.data() + at, y.data() + at, n, width, dx.data() + at);
   });
 }
 

@@ -92,6 +92,23 @@ TEST(CrossEntropyKernel, MeanDividesByTheClassWeights) {  // CASES LS-05
               1e-7);
 }
 
+TEST(CrossEntropyKernel, Float32MatchesFloat64OnEveryTarget) {
+  const auto x = random_values<float>(40 * 1000, 8, -6, 6);
+  const std::vector<double> wide(x.begin(), x.end());
+  Targets target(40);
+  for (std::size_t r = 0; r < target.size(); ++r)
+    target[r] = static_cast<std::int64_t>(r * 29 % 1000);
+  target[39] = 999;
+  const auto want =
+      run<double>({.rows = 40, .classes = 1000, .label_smoothing = 0.1}, wide, target);
+  test::for_each_simd_target([&] {
+    const auto got = run<float>({.rows = 40, .classes = 1000, .label_smoothing = 0.1}, x, target);
+    expect_near(got.loss, want.loss, 1e-6);
+    expect_near(got.dlogits, want.dlogits, 4e-9);  // values up to 1 / 40
+    expect_near(got.lse, want.lse, 5e-7);
+  });
+}
+
 TEST(CrossEntropyKernel, HugeAndMaskedLogitsStayExact) {
   const float inf = std::numeric_limits<float>::infinity();
   const auto huge =
