@@ -1,8 +1,12 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <memory>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/kernels/convolution.hpp>
+#include <steadygrad/core/kernels/onednn.hpp>
+#include <steadygrad/core/kernels/scratch.hpp>
+#include <steadygrad/core/parallel.hpp>
 
 namespace steady::kernels {
 namespace {
@@ -26,6 +30,124 @@ void check_size(const char* name, std::size_t got, Index want) {
 template <class T>
 void check_bias(const Conv2dGeometry& g, std::span<const T> bias, const char* name) {
   if (!bias.empty()) check_size(name, bias.size(), g.out_channels);
+}
+
+struct PackScratch;
+struct PartialScratch;
+
+/// The oneDNN convolutions of one call: whole chunks of images, and what is left over.
+class Chunks {
+ public:
+  Chunks(ConvolutionPass pass, const Conv2dGeometry& g, bool with_bias)
+      : chunk_(conv2d_chunk(g.batch)), whole_(g.batch / chunk_), rest_(g.batch % chunk_) {
+    if (!library_convolution() || g.batch == 0) return;
+    Conv2dGeometry part = g;
+    part.batch = chunk_;
+    whole_plan_ = OnednnConvolution::find(pass, part, with_bias);
+    part.batch = rest_;
+    if (rest_ > 0) rest_plan_ = OnednnConvolution::find(pass, part, with_bias);
+  }
+
+  [[nodiscard]] bool usable() const { return whole_plan_ && (rest_ == 0 || rest_plan_); }
+  [[nodiscard]] Index whole() const { return whole_; }
+  [[nodiscard]] const OnednnConvolution& whole_plan() const { return *whole_plan_; }
+  /// Null when the chunks divide the batch.
+  [[nodiscard]] const OnednnConvolution* rest_plan() const { return rest_plan_.get(); }
+  [[nodiscard]] Index total() const { return whole_ + (rest_ > 0 ? 1 : 0); }
+  [[nodiscard]] Index chunk() const { return chunk_; }
+
+ private:
+  Index chunk_, whole_, rest_;
+  std::shared_ptr<const OnednnConvolution> whole_plan_, rest_plan_;
+};
+
+/// Elements to the next multiple of a cache line.
+[[nodiscard]] Index rounded(Index elements) { return (elements + 15) / 16 * 16; }
+
+/// Runs Forward or BackwardInput over the chunks; false when oneDNN does not serve.
+bool run_chunks(ConvolutionPass pass, const Conv2dGeometry& g, std::span<const float> image,
+                std::span<const float> weight, std::span<const float> bias,
+                std::span<float> result) {
+  const Chunks chunks(pass, g, !bias.empty());
+  if (!chunks.usable()) return false;
+  const OnednnConvolution& plan = chunks.whole_plan();
+  const OnednnConvolution* rest = chunks.rest_plan();
+  const Index size = rounded(plan.packed_size());
+  float* packed = thread_scratch<PackScratch>()
+                      .take<float>(size + (rest != nullptr ? rest->packed_size() : 0))
+                      .data();
+  plan.pack(weight.data(), packed);
+  if (rest != nullptr) rest->pack(weight.data(), packed + size);
+  const Index image_size = static_cast<Index>(image.size()) / g.batch;
+  const Index result_size = static_cast<Index>(result.size()) / g.batch;
+  parallel_for(chunks.total(), 1, [&](Index i, Index) {
+    const bool whole = i < chunks.whole();
+    const Index n = i * chunks.chunk();
+    (whole ? plan : *rest)
+        .run(image.data() + n * image_size, whole ? packed : packed + size,
+             bias.empty() ? nullptr : bias.data(), result.data() + n * result_size);
+  });
+  return true;
+}
+
+/// sums[k] = sum of dy over the rows of one image row at a time: short sums first keep float32
+/// exact enough for any batch.
+void column_sums(const float* dy, Index rows, Index block, Index columns, float* line,
+                 float* sums) {
+  std::fill_n(sums, columns, 0.0F);
+  for (Index begin = 0; begin < rows; begin += block) {
+    std::fill_n(line, columns, 0.0F);
+    for (Index r = begin; r < begin + block; ++r)
+      for (Index k = 0; k < columns; ++k) line[k] += dy[r * columns + k];
+    for (Index k = 0; k < columns; ++k) sums[k] += line[k];
+  }
+}
+
+/// target[i] = sum over chunks of partial[chunk * stride + i], added in chunk order.
+void merge(const float* partial, Index chunks, Index stride, Index size, float* target) {
+  parallel_for(size, 16384, [&](Index begin, Index end) {
+    std::copy(partial + begin, partial + end, target + begin);
+    for (Index c = 1; c < chunks; ++c)
+      for (Index i = begin; i < end; ++i) target[i] += partial[c * stride + i];
+  });
+}
+
+bool weight_gradient(const Conv2dGeometry& g, std::span<const float> x, std::span<const float> dy,
+                     std::span<float> dweight, std::span<float> dbias) {
+  const Chunks chunks(ConvolutionPass::BackwardWeight, g, false);
+  if (!chunks.usable()) return false;
+  const OnednnConvolution& plan = chunks.whole_plan();
+  const OnednnConvolution* rest = chunks.rest_plan();
+  // One partial: the packed weight gradient, the bias gradient, and a line to sum it in. The rest
+  // may be packed differently from the whole chunks: it is unpacked first and added last.
+  const Index size =
+      rounded(std::max({plan.packed_size(), rest != nullptr ? rest->packed_size() : 0,
+                        rest != nullptr ? g.weight_size() : 0}));
+  const Index stride = size + 2 * rounded(g.out_channels);
+  float* partial =
+      thread_scratch<PartialScratch>().take<float>((chunks.total() + 1) * stride).data();
+  const Index x_image = g.x_size() / g.batch;
+  const Index y_image = g.y_size() / g.batch;
+  parallel_for(chunks.total(), 1, [&](Index i, Index) {
+    const bool whole = i < chunks.whole();
+    const Index n = i * chunks.chunk();
+    float* target = partial + i * stride;
+    const float* dy_chunk = dy.data() + n * y_image;
+    (whole ? plan : *rest).run_weight(x.data() + n * x_image, dy_chunk, target);
+    if (dbias.empty()) return;
+    const Index images = whole ? chunks.chunk() : g.batch - n;
+    column_sums(dy_chunk, images * y_image / g.out_channels, g.out_width(), g.out_channels,
+                target + size + rounded(g.out_channels), target + size);
+  });
+  float* merged = partial + chunks.total() * stride;
+  merge(partial, chunks.whole(), stride, plan.packed_size(), merged);
+  plan.unpack(merged, dweight.data());
+  if (rest != nullptr) {
+    rest->unpack(partial + chunks.whole() * stride, merged);
+    for (std::size_t i = 0; i < dweight.size(); ++i) dweight[i] += merged[i];
+  }
+  if (!dbias.empty()) merge(partial + size, chunks.total(), stride, g.out_channels, dbias.data());
+  return true;
 }
 
 }  // namespace
@@ -68,6 +190,8 @@ void conv2d_forward(const Conv2dGeometry& geometry, std::span<const T> x, std::s
   check_size("weight", weight.size(), geometry.weight_size());
   check_bias<T>(geometry, bias, "bias");
   check_size("y", y.size(), geometry.y_size());
+  if constexpr (std::same_as<T, float>)
+    if (run_chunks(ConvolutionPass::Forward, geometry, x, weight, bias, y)) return;
   conv2d_forward_reference(geometry, x, weight, bias, y);
 }
 
@@ -78,6 +202,8 @@ void conv2d_backward_input(const Conv2dGeometry& geometry, std::span<const T> dy
   check_size("dy", dy.size(), geometry.y_size());
   check_size("weight", weight.size(), geometry.weight_size());
   check_size("dx", dx.size(), geometry.x_size());
+  if constexpr (std::same_as<T, float>)
+    if (run_chunks(ConvolutionPass::BackwardInput, geometry, dy, weight, {}, dx)) return;
   conv2d_backward_input_reference(geometry, dy, weight, dx);
 }
 
@@ -89,6 +215,8 @@ void conv2d_backward_weight(const Conv2dGeometry& geometry, std::span<const T> x
   check_size("dy", dy.size(), geometry.y_size());
   check_size("dweight", dweight.size(), geometry.weight_size());
   check_bias<T>(geometry, dbias, "dbias");
+  if constexpr (std::same_as<T, float>)
+    if (weight_gradient(geometry, x, dy, dweight, dbias)) return;
   conv2d_backward_weight_reference(geometry, x, dy, dweight, dbias);
 }
 

@@ -1,14 +1,30 @@
 #include <omp.h>
 
+#include <array>
+#include <cstddef>
+#include <cstring>
 #include <dnnl.hpp>
+#include <limits>
+#include <map>
+#include <mutex>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/kernels/onednn.hpp>
+#include <steadygrad/core/kernels/scratch.hpp>
+#include <tuple>
+#include <unordered_map>
 
 namespace steady::kernels {
 namespace {
 
-/// oneDNN cuts work by omp_get_max_threads(), both when a primitive is made and when it runs. This
-/// keeps it at one for the calling thread.
+using Index = std::int64_t;
+using Desc = dnnl::memory::desc;
+using Tag = dnnl::memory::format_tag;
+
+struct PadScratch;
+
+/// oneDNN cuts work by omp_get_max_threads(), both when a primitive is made and when it runs, and a
+/// weight gradient made for two threads but run by one is silently wrong. This keeps the number at
+/// one for the calling thread.
 class OneThread {
  public:
   OneThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
@@ -19,6 +35,21 @@ class OneThread {
  private:
   int before_;
 };
+
+const dnnl::engine& cpu() {
+  static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  return engine;
+}
+
+dnnl::stream& stream() {
+  thread_local dnnl::stream stream(cpu());
+  return stream;
+}
+
+/// oneDNN takes inputs and outputs through the same pointer type.
+[[nodiscard]] dnnl::memory wrap(const Desc& desc, const float* data) {
+  return {desc, cpu(), const_cast<float*>(data)};
+}
 
 }  // namespace
 
@@ -33,5 +64,203 @@ void onednn_sgemm(const GemmShape& s, float alpha, const float* a, const float* 
 }
 
 bool onednn_prefers_sgemm(const GemmShape& s) { return !s.transpose_a; }
+
+namespace {
+
+/// A primitive with the working memory it asks the caller for.
+struct Step {
+  dnnl::primitive primitive;
+  Desc scratchpad;
+
+  void execute(std::unordered_map<int, dnnl::memory> arguments) const {
+    const OneThread guard;
+    const auto bytes = static_cast<Index>(scratchpad.get_size());
+    std::byte* pad = thread_scratch<PadScratch>().take<std::byte>(bytes).data();
+    arguments.emplace(DNNL_ARG_SCRATCHPAD, dnnl::memory(scratchpad, cpu(), pad));
+    primitive.execute(stream(), arguments);
+  }
+};
+
+}  // namespace
+
+struct OnednnConvolution::Parts {
+  ConvolutionPass pass;
+  Step convolution, pack, unpack;
+  Desc x, y, weight, packed, bias;
+  const char* implementation;
+};
+
+namespace {
+
+/// The tensors of one geometry as oneDNN describes them.
+struct Descriptors {
+  explicit Descriptors(const Conv2dGeometry& g, bool with_bias) {
+    constexpr auto F32 = dnnl::memory::data_type::f32;
+    const Index in = g.in_channels / g.groups;
+    const Index out = g.out_channels / g.groups;
+    // A grouped weight is [groups, K / groups, C / groups, kh, kw]: the same memory, one more axis.
+    dnnl::memory::dims weight_dims{out, in, g.kernel[0], g.kernel[1]};
+    if (g.groups > 1) weight_dims.insert(weight_dims.begin(), g.groups);
+    x = Desc({g.batch, g.in_channels, g.height, g.width}, F32, Tag::nhwc);
+    y = Desc({g.batch, g.out_channels, g.out_height(), g.out_width()}, F32, Tag::nhwc);
+    weight = Desc(weight_dims, F32, g.groups > 1 ? Tag::goihw : Tag::oihw);
+    packed = Desc(weight_dims, F32, Tag::any);
+    if (with_bias) bias = Desc({g.out_channels}, F32, Tag::x);
+    stride = {g.stride[0], g.stride[1]};
+    dilation = {g.dilation[0] - 1, g.dilation[1] - 1};
+    left = {g.padding[0], g.padding[1]};
+    // What the last window leaves over must not count: oneDNN derives the output size from this.
+    for (std::size_t axis = 0; axis < 2; ++axis) {
+      const Index extent = axis == 0 ? g.height : g.width;
+      const Index last = ((axis == 0 ? g.out_height() : g.out_width()) - 1) * g.stride[axis];
+      right.push_back(last + g.dilation[axis] * (g.kernel[axis] - 1) + 1 - extent -
+                      g.padding[axis]);
+    }
+  }
+
+  Desc x, y, weight, packed, bias;
+  dnnl::memory::dims stride, dilation, left, right;
+};
+
+constexpr auto Direct = dnnl::algorithm::convolution_direct;
+
+[[nodiscard]] dnnl::primitive_attr user_scratchpad() {
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  return attributes;
+}
+
+[[nodiscard]] Step reorder(const Desc& from, const Desc& to) {
+  const dnnl::reorder::primitive_desc desc(cpu(), from, cpu(), to, user_scratchpad());
+  return {dnnl::reorder(desc), desc.scratchpad_desc()};
+}
+
+using PartsPointer = std::unique_ptr<OnednnConvolution::Parts>;
+
+/// What the three passes have in common.
+template <class Primitive, class PrimitiveDesc>
+PartsPointer assemble(ConvolutionPass pass, const Descriptors& d, const PrimitiveDesc& desc,
+                      const Desc& packed) {
+  if (std::strstr(desc.impl_info_str(), "ref") != nullptr) return nullptr;
+  return std::make_unique<OnednnConvolution::Parts>(OnednnConvolution::Parts{
+      pass, Step{Primitive(desc), desc.scratchpad_desc()}, reorder(d.weight, packed),
+      reorder(packed, d.weight), d.x, d.y, d.weight, packed, d.bias, desc.impl_info_str()});
+}
+
+PartsPointer make(ConvolutionPass pass, const Conv2dGeometry& g, bool with_bias) {
+  const Descriptors d(g, with_bias);
+  const dnnl::convolution_forward::primitive_desc forward(
+      {dnnl::prop_kind::forward_training, Direct, d.x, d.packed, d.bias, d.y, d.stride, d.dilation,
+       d.left, d.right},
+      user_scratchpad(), cpu());
+  if (pass == ConvolutionPass::Forward)
+    return assemble<dnnl::convolution_forward>(pass, d, forward, forward.weights_desc());
+  if (pass == ConvolutionPass::BackwardInput) {
+    const dnnl::convolution_backward_data::primitive_desc desc(
+        {Direct, d.x, d.packed, d.y, d.stride, d.dilation, d.left, d.right}, user_scratchpad(),
+        cpu(), forward);
+    return assemble<dnnl::convolution_backward_data>(pass, d, desc, desc.weights_desc());
+  }
+  const dnnl::convolution_backward_weights::primitive_desc desc(
+      {Direct, d.x, d.packed, d.y, d.stride, d.dilation, d.left, d.right}, user_scratchpad(), cpu(),
+      forward);
+  return assemble<dnnl::convolution_backward_weights>(pass, d, desc, desc.diff_weights_desc());
+}
+
+/// oneDNN's kernels index within one call by 32-bit offsets in bytes.
+[[nodiscard]] bool within_offsets(const Conv2dGeometry& g) {
+  constexpr Index Limit = std::numeric_limits<std::int32_t>::max() / 4;
+  return g.x_size() <= Limit && g.y_size() <= Limit && g.weight_size() <= Limit;
+}
+
+/// Bounded store of everything made so far, absent primitives included.
+class Cache {
+ public:
+  using Entry = std::shared_ptr<const OnednnConvolution>;
+
+  template <class Make>
+  Entry get(ConvolutionPass pass, const Conv2dGeometry& g, bool with_bias, Make&& make_entry) {
+    const Key key{pass,     g.batch,  g.height,  g.width,    g.in_channels, g.out_channels,
+                  g.kernel, g.stride, g.padding, g.dilation, g.groups,      with_bias};
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(key);
+    if (found != entries_.end()) return found->second;
+    if (entries_.size() >= Capacity) entries_.clear();
+    return entries_.emplace(key, make_entry()).first->second;
+  }
+
+ private:
+  static constexpr std::size_t Capacity = 512;
+  using Pair = std::array<Index, 2>;
+  using Key = std::tuple<ConvolutionPass, Index, Index, Index, Index, Index, Pair, Pair, Pair, Pair,
+                         Index, bool>;
+  std::mutex mutex_;
+  std::map<Key, Entry> entries_;
+};
+
+Cache& cache() {
+  static Cache instance;
+  return instance;
+}
+
+}  // namespace
+
+OnednnConvolution::OnednnConvolution(std::unique_ptr<const Parts> parts)
+    : parts_(std::move(parts)) {}
+OnednnConvolution::~OnednnConvolution() = default;
+
+std::shared_ptr<const OnednnConvolution> OnednnConvolution::find(ConvolutionPass pass,
+                                                                 const Conv2dGeometry& geometry,
+                                                                 bool with_bias) {
+  return cache().get(pass, geometry, with_bias, [&]() -> Cache::Entry {
+    if (!within_offsets(geometry)) return nullptr;
+    const OneThread guard;
+    try {
+      PartsPointer parts = make(pass, geometry, with_bias);
+      return parts ? std::make_shared<const OnednnConvolution>(std::move(parts)) : nullptr;
+    } catch (const dnnl::error&) {
+      return nullptr;
+    }
+  });
+}
+
+std::int64_t OnednnConvolution::packed_size() const {
+  return static_cast<Index>(parts_->packed.get_size() / sizeof(float));
+}
+
+void OnednnConvolution::pack(const float* weight, float* packed) const {
+  parts_->pack.execute(
+      {{DNNL_ARG_FROM, wrap(parts_->weight, weight)}, {DNNL_ARG_TO, wrap(parts_->packed, packed)}});
+}
+
+void OnednnConvolution::unpack(const float* packed, float* weight) const {
+  parts_->unpack.execute(
+      {{DNNL_ARG_FROM, wrap(parts_->packed, packed)}, {DNNL_ARG_TO, wrap(parts_->weight, weight)}});
+}
+
+void OnednnConvolution::run(const float* image, const float* packed, const float* bias,
+                            float* result) const {
+  const Parts& p = *parts_;
+  if (p.pass == ConvolutionPass::BackwardInput) {
+    p.convolution.execute({{DNNL_ARG_DIFF_DST, wrap(p.y, image)},
+                           {DNNL_ARG_WEIGHTS, wrap(p.packed, packed)},
+                           {DNNL_ARG_DIFF_SRC, wrap(p.x, result)}});
+    return;
+  }
+  std::unordered_map<int, dnnl::memory> arguments{{DNNL_ARG_SRC, wrap(p.x, image)},
+                                                  {DNNL_ARG_WEIGHTS, wrap(p.packed, packed)},
+                                                  {DNNL_ARG_DST, wrap(p.y, result)}};
+  if (bias != nullptr) arguments.emplace(DNNL_ARG_BIAS, wrap(p.bias, bias));
+  p.convolution.execute(std::move(arguments));
+}
+
+void OnednnConvolution::run_weight(const float* x, const float* dy, float* packed) const {
+  const Parts& p = *parts_;
+  p.convolution.execute({{DNNL_ARG_SRC, wrap(p.x, x)},
+                         {DNNL_ARG_DIFF_DST, wrap(p.y, dy)},
+                         {DNNL_ARG_DIFF_WEIGHTS, wrap(p.packed, packed)}});
+}
+
+const char* OnednnConvolution::implementation() const { return parts_->implementation; }
 
 }  // namespace steady::kernels

@@ -1,12 +1,12 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
+#include <memory>
 #include <steadygrad/core/kernels/convolution.hpp>
 #include <steadygrad/core/kernels/gemm.hpp>
 
 /// The library side of convolution and matrix product; onednn.cpp is the only file that sees
-/// oneDNN. Everything here runs on the calling thread alone.
+/// oneDNN. Everything here runs on the calling thread alone, whatever the OpenMP settings are.
 namespace steady::kernels {
 
 /// C = alpha * op(A) * op(B) + beta * C, all leading dimensions given, sizes > 0.
@@ -15,5 +15,40 @@ void onednn_sgemm(const GemmShape& shape, float alpha, const float* a, const flo
 
 /// Whether oneDNN is the faster of the two libraries for one tile of this shape.
 [[nodiscard]] bool onednn_prefers_sgemm(const GemmShape& shape);
+
+enum class ConvolutionPass : std::uint8_t { Forward, BackwardInput, BackwardWeight };
+
+/// One prepared oneDNN convolution: features last for the images, whatever layout oneDNN likes for
+/// the weight. Immutable, so that any number of threads may run it at once.
+class OnednnConvolution {
+ public:
+  /// The convolution for exactly this geometry (its batch included), made once and kept. Null when
+  /// oneDNN has no primitive for it, or only its slow reference code.
+  [[nodiscard]] static std::shared_ptr<const OnednnConvolution> find(ConvolutionPass pass,
+                                                                     const Conv2dGeometry& geometry,
+                                                                     bool with_bias);
+
+  /// Elements of the weight in oneDNN's layout, its padding included.
+  [[nodiscard]] std::int64_t packed_size() const;
+  /// [K, C / groups, kh, kw] to oneDNN's layout and back.
+  void pack(const float* weight, float* packed) const;
+  void unpack(const float* packed, float* weight) const;
+
+  /// Forward: image = x, bias as asked for in find(), result = y.
+  /// BackwardInput: image = dy, result = dx.
+  void run(const float* image, const float* packed, const float* bias, float* result) const;
+  /// BackwardWeight: assigns the packed gradient.
+  void run_weight(const float* x, const float* dy, float* packed) const;
+
+  /// What is behind it, for tests and traces.
+  [[nodiscard]] const char* implementation() const;
+
+  struct Parts;
+  explicit OnednnConvolution(std::unique_ptr<const Parts> parts);
+  ~OnednnConvolution();
+
+ private:
+  std::unique_ptr<const Parts> parts_;
+};
 
 }  // namespace steady::kernels
