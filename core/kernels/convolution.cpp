@@ -90,15 +90,24 @@ bool run_chunks(ConvolutionPass pass, const Conv2dGeometry& g, std::span<const f
   return true;
 }
 
-/// sums[k] = sum of dy over the rows of one image row at a time: short sums first keep float32
-/// exact enough for any batch.
+/// sums[k] = sum over the rows of dy: lines of `block` rows are summed apart and then added, which
+/// keeps float32 sums short. Four rows at a time, for speed.
 void column_sums(const float* dy, Index rows, Index block, Index columns, float* line,
                  float* sums) {
   std::fill_n(sums, columns, 0.0F);
   for (Index begin = 0; begin < rows; begin += block) {
     std::fill_n(line, columns, 0.0F);
-    for (Index r = begin; r < begin + block; ++r)
+    Index r = begin;
+    for (; r + 4 <= begin + block; r += 4) {
+      const float* row = dy + r * columns;
+#pragma omp simd
+      for (Index k = 0; k < columns; ++k)
+        line[k] += (row[k] + row[columns + k]) + (row[2 * columns + k] + row[3 * columns + k]);
+    }
+    for (; r < begin + block; ++r) {
+#pragma omp simd
       for (Index k = 0; k < columns; ++k) line[k] += dy[r * columns + k];
+    }
     for (Index k = 0; k < columns; ++k) sums[k] += line[k];
   }
 }

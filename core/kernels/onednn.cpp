@@ -63,7 +63,15 @@ void onednn_sgemm(const GemmShape& s, float alpha, const float* a, const float* 
                static_cast<int>(status), s.m, s.n, s.k);
 }
 
-bool onednn_prefers_sgemm(const GemmShape& s) { return !s.transpose_a; }
+bool onednn_prefers_sgemm(const GemmShape& s) {
+  if (s.m * s.n * s.k <= 1 << 15) return false;  // a call costs more than the product
+  static const bool wide = dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core;
+  if (wide) return true;
+  // Its AVX2 kernels read these operands across rows: rows a multiple of 2 KiB apart share a cache
+  // set, and the speed halves.
+  const auto aliases = [&](Index ld) { return s.k >= 512 && ld % 512 == 0; };
+  return !(s.transpose_a && aliases(s.lda)) && !(!s.transpose_b && aliases(s.ldb));
+}
 
 namespace {
 
