@@ -2,6 +2,7 @@
 #include <limits>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/kernels/pooling.hpp>
+#include <steadygrad/core/kernels/pooling_taps.hpp>
 #include <steadygrad/core/parallel.hpp>
 
 namespace steady::kernels {
@@ -14,26 +15,6 @@ constexpr Index ChunkElements = 32768;
 
 [[nodiscard]] Index rows_per_chunk(Index row_elements) {
   return std::max<Index>(1, ChunkElements / std::max<Index>(1, row_elements));
-}
-
-/// The taps of one window along one axis that lie inside the image: positions begin, begin + step,
-/// ... below end. `padded` is the number of taps inside the padded image.
-struct Taps {
-  Index begin;
-  Index end;
-  Index step;
-  Index padded;
-  [[nodiscard]] Index count() const { return (end - begin + step - 1) / step; }
-};
-
-[[nodiscard]] Taps taps(const Pool2dGeometry& g, std::size_t axis, Index out) {
-  const Index extent = axis == 0 ? g.height : g.width;
-  const Index step = g.dilation[axis];
-  const Index start = out * g.stride[axis] - g.padding[axis];
-  const Index stop = start + step * (g.kernel[axis] - 1) + 1;
-  const Index skipped = start < 0 ? (-start + step - 1) / step : 0;
-  return {start + skipped * step, std::min(stop, extent), step,
-          std::min(stop, extent + g.padding[axis]) - start};
 }
 
 void check_axis(const char* op, const Pool2dGeometry& g, std::size_t axis, Index extent,
@@ -63,38 +44,62 @@ void check_size(const char* op, const char* name, std::size_t got, Index want) {
                "{}: {} must have {} elements; got {}", op, name, want, got);
 }
 
-/// Folds the pixel at `position` into the running maxima of one output pixel. A NaN replaces any
-/// number and is replaced by nothing.
+/// Whether a value takes the place of the maximum so far: larger, or the window's first NaN.
 template <class T>
-void fold_maximum(const T* x, std::int32_t position, Index channels, T* best,
-                  std::int32_t* winner) {
-#pragma omp simd
-  for (Index c = 0; c < channels; ++c) {
-    const T value = x[c];
-    const T old = best[c];
-    const bool take = (value > old) | ((value != value) & (old == old));
-    best[c] = take ? value : old;
-    winner[c] = take ? position : winner[c];
+[[nodiscard]] bool replaces(T value, T best) {
+  return !(value <= best) && best == best;
+}
+
+/// Every element has its own scan: fast enough for float64.
+void max_row(const Pool2dGeometry& g, const double* plane, Index out_row, double* y,
+             std::int32_t* index) {
+  const Taps rows = taps(g, 0, out_row);
+  for (Index j = 0; j < g.out_width(); ++j) {
+    const Taps columns = taps(g, 1, j);
+    for (Index c = 0; c < g.channels; ++c, ++y, ++index) {
+      Index winner = rows.begin * g.width + columns.begin;
+      for (Index h = rows.begin; h < rows.end; h += rows.step)
+        for (Index w = columns.begin; w < columns.end; w += columns.step)
+          if (replaces(plane[(h * g.width + w) * g.channels + c], plane[winner * g.channels + c]))
+            winner = h * g.width + w;
+      *y = plane[winner * g.channels + c];
+      *index = static_cast<std::int32_t>(winner);
+    }
   }
 }
 
+void max_row(const Pool2dGeometry& g, const float* plane, Index out_row, float* y,
+             std::int32_t* index) {
+  max_pool_row_simd(g, plane, out_row, y, index);
+}
+
+/// No pixel belongs to two windows.
+[[nodiscard]] bool windows_are_apart(const Pool2dGeometry& g) {
+  return g.dilation[0] == 1 && g.dilation[1] == 1 && g.stride[0] >= g.kernel[0] &&
+         g.stride[1] >= g.kernel[1];
+}
+
+/// Every pixel belongs to a window, when windows are apart.
+[[nodiscard]] bool windows_cover(const Pool2dGeometry& g) {
+  return g.stride == g.kernel && g.out_height() * g.kernel[0] >= g.height + g.padding[0] &&
+         g.out_width() * g.kernel[1] >= g.width + g.padding[1];
+}
+
+/// Gradient of one image whose windows are apart.
+void spread_apart(const Pool2dGeometry& g, const float* dy, const std::int32_t* index, float* dx) {
+  if (!windows_cover(g)) std::fill_n(dx, g.height * g.width * g.channels, 0.0F);
+  const Index out_row = g.out_width() * g.channels;
+  for (Index i = 0; i < g.out_height(); ++i)
+    max_pool_row_backward_simd(g, dy + i * out_row, index + i * out_row, i, dx);
+}
+
+/// Gradient of one image.
 template <class T>
-void max_row(const Pool2dGeometry& g, const T* plane, Index out_row, T* y, std::int32_t* index) {
-  const Taps rows = taps(g, 0, out_row);
-  for (Index j = 0; j < g.out_width(); ++j, y += g.channels, index += g.channels) {
-    const Taps columns = taps(g, 1, j);
-    const Index first = rows.begin * g.width + columns.begin;
-    std::copy_n(plane + first * g.channels, g.channels, y);
-    std::fill_n(index, g.channels, static_cast<std::int32_t>(first));
-    for (Index h = rows.begin; h < rows.end; h += rows.step) {
-      for (Index w = columns.begin; w < columns.end; w += columns.step) {
-        const Index position = h * g.width + w;
-        if (position == first) continue;
-        fold_maximum(plane + position * g.channels, static_cast<std::int32_t>(position), g.channels,
-                     y, index);
-      }
-    }
-  }
+void scatter(const Pool2dGeometry& g, const T* dy, const std::int32_t* index, T* dx) {
+  std::fill_n(dx, g.height * g.width * g.channels, T{0});
+  const Index out_pixels = g.out_height() * g.out_width();
+  for (Index p = 0; p < out_pixels; ++p, dy += g.channels, index += g.channels)
+    for (Index c = 0; c < g.channels; ++c) dx[index[c] * g.channels + c] += dy[c];
 }
 
 /// Calls f(image, out_row) for every output row, in parallel.
@@ -201,15 +206,16 @@ void max_pool2d_backward(const Pool2dGeometry& geometry, std::span<const T> dy,
   check_size("max_pool2d", "index", index.size(), g.y_size());
   check_size("max_pool2d", "dx", dx.size(), g.x_size());
   const Index plane = g.height * g.width * g.channels;
-  const Index out_pixels = g.out_height() * g.out_width();
+  const Index out_plane = g.out_height() * g.out_width() * g.channels;
+  const bool apart = std::same_as<T, float> && windows_are_apart(g);
   for_each_image(g, [&](Index n) {
+    const T* from = dy.data() + n * out_plane;
+    const std::int32_t* winner = index.data() + n * out_plane;
     T* target = dx.data() + n * plane;
-    std::fill_n(target, plane, T{0});
-    for (Index p = n * out_pixels; p < (n + 1) * out_pixels; ++p) {
-      const T* from = dy.data() + p * g.channels;
-      const std::int32_t* winner = index.data() + p * g.channels;
-      for (Index c = 0; c < g.channels; ++c) target[winner[c] * g.channels + c] += from[c];
+    if constexpr (std::same_as<T, float>) {
+      if (apart) return spread_apart(g, from, winner, target);
     }
+    scatter(g, from, winner, target);
   });
 }
 

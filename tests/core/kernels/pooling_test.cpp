@@ -127,6 +127,46 @@ TEST(MaxPool, NaNWinsAndTakesTheGradient) {  // CASES LS-10
   EXPECT_EQ(max_pool(g, {1, NaN, NaN, 6}).index[0], 1) << "the first NaN wins";
 }
 
+TEST(MaxPool, FirstNaNOfEachChannelWinsWhateverItsLane) {
+  const Pool2dGeometry g{2, 6, 6, 37, {3, 3}, {2, 2}, {1, 1}};
+  std::vector<float> x = values(g.x_size(), 1);
+  for (float& v : x)
+    if (v == 3.0F || v == -7.0F) v = NaN;
+  std::vector<Index> source(static_cast<std::size_t>(g.y_size()), -1);
+  for_each_tap(g, [&](Index out, Index in, bool) {
+    if (in < 0) return;
+    Index& best = source[static_cast<std::size_t>(out)];
+    const float value = x[static_cast<std::size_t>(in)];
+    const float old = best < 0 ? -Infinity : x[static_cast<std::size_t>(best)];
+    if (best < 0 || (!std::isnan(old) && (std::isnan(value) || value > old))) best = in;
+  });
+  const MaxResult r = max_pool(g, x);
+  Index nans = 0;
+  for (std::size_t o = 0; o < source.size(); ++o) {
+    ASSERT_EQ(r.index[o], source[o] / g.channels % (g.height * g.width)) << o;
+    nans += std::isnan(r.y[o]) ? 1 : 0;
+  }
+  EXPECT_GT(nans, 100);
+}
+
+TEST(MaxPool, DoubleEqualsFloat) {
+  for (const Pool2dGeometry& g : Sweep) {
+    const std::vector<float> x = values(g.x_size(), 1), dy = values(g.y_size(), 2);
+    const MaxResult r = max_pool(g, x);
+    const std::vector<float> dx = max_pool_backward(g, dy, r.index);
+    const std::vector<double> wide(x.begin(), x.end()), wide_dy(dy.begin(), dy.end());
+    std::vector<double> y(r.y.size(), NaN), gathered(r.y.size(), NaN), wide_dx(x.size(), NaN);
+    std::vector<std::int32_t> index(r.index.size(), -1);
+    max_pool2d_forward<double>(g, wide, y, index);
+    max_pool2d_backward<double>(g, wide_dy, index, wide_dx);
+    max_pool2d_gather<double>(g, wide, index, gathered);
+    EXPECT_EQ(index, r.index);
+    EXPECT_EQ(y, std::vector<double>(r.y.begin(), r.y.end()));
+    EXPECT_EQ(gathered, y);
+    EXPECT_EQ(wide_dx, std::vector<double>(dx.begin(), dx.end()));
+  }
+}
+
 TEST(MaxPool, NegativeInfinityHasAValidIndex) {  // CASES LS-10
   const Pool2dGeometry g{1, 2, 2, 1, {2, 2}, {2, 2}};
   const MaxResult r = max_pool(g, std::vector<float>(4, -Infinity));

@@ -1,0 +1,142 @@
+#include <steadygrad/core/kernels/pooling_taps.hpp>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "core/kernels/pooling_simd.cpp"
+#include <hwy/foreach_target.h>
+
+#include <steadygrad/core/kernels/simd-inl.hpp>
+
+HWY_BEFORE_NAMESPACE();
+namespace steady {
+namespace HWY_NAMESPACE {
+namespace {
+
+using Index = std::int64_t;
+using kernels::Pool2dGeometry;
+using kernels::Taps;
+
+/// The pixels of one window inside the image, by distances: in floats for a plane, in pixels for an
+/// index.
+struct Window {
+  HWY_INLINE Window(const Pool2dGeometry& g, const Taps& rows, const Taps& columns)
+      : row_count(rows.count()),
+        column_count(columns.count()),
+        first(static_cast<std::int32_t>(rows.begin * g.width + columns.begin)),
+        row_step(static_cast<std::int32_t>(rows.step * g.width)),
+        column_step(static_cast<std::int32_t>(columns.step)),
+        origin(first * g.channels),
+        row_floats(rows.step * g.width * g.channels),
+        column_floats(columns.step * g.channels) {}
+
+  Index row_count, column_count;
+  std::int32_t first, row_step, column_step;
+  Index origin, row_floats, column_floats;
+};
+
+/// One vector of channels of one window; x points at its place in pixel 0. The old maximum stays
+/// when the new value is not above it or when it is NaN already, so the first of equals and the
+/// first NaN win.
+template <class Access>
+HWY_INLINE void max_vector(const Window& window, const float* x, Access access, float* y,
+                           std::int32_t* index) {
+  const Tag<std::int32_t> d;
+  const float* row = x + window.origin;
+  std::int32_t row_position = window.first;
+  Vec<float> best = load(row, access);
+  Vec<std::int32_t> winner = fill(row_position);
+  for (Index a = 0; a < window.row_count; ++a) {
+    const float* pixel = row;
+    std::int32_t position = row_position;
+    for (Index b = 0; b < window.column_count; ++b) {
+      const Vec<float> value = load(pixel, access);
+      const auto take = hn::AndNot(hn::Le(value, best), hn::Eq(best, best));
+      best = hn::IfThenElse(take, value, best);
+      winner = hn::IfThenElse(hn::RebindMask(d, take), fill(position), winner);
+      pixel += window.column_floats;
+      position += window.column_step;
+    }
+    row += window.row_floats;
+    row_position += window.row_step;
+  }
+  store<float>(best, y, access);
+  store<std::int32_t>(winner, index, access);
+}
+
+/// The same vector of the gradient: dy goes to the winner, 0 to the rest of the window.
+template <class Access>
+HWY_INLINE void spread_vector(const Window& window, const float* dy, const std::int32_t* index,
+                              Access access, float* dx) {
+  const Tag<float> d;
+  const Vec<float> gradient = load(dy, access);
+  const Vec<std::int32_t> winner = load(index, access);
+  float* row = dx + window.origin;
+  std::int32_t row_position = window.first;
+  for (Index a = 0; a < window.row_count; ++a) {
+    float* pixel = row;
+    std::int32_t position = row_position;
+    for (Index b = 0; b < window.column_count; ++b) {
+      const auto won = hn::Eq(winner, fill(position));
+      store<float>(hn::IfThenElseZero(hn::RebindMask(d, won), gradient), pixel, access);
+      pixel += window.column_floats;
+      position += window.column_step;
+    }
+    row += window.row_floats;
+    row_position += window.row_step;
+  }
+}
+
+void max_row(const Pool2dGeometry& g, const float* plane, Index out_row, float* y,
+             std::int32_t* index) {
+  const Taps rows = kernels::taps(g, 0, out_row);
+  const Index out_width = g.out_width();
+  const Index step = lanes<float>();
+  for (Index j = 0; j < out_width; ++j, y += g.channels, index += g.channels) {
+    const Window window(g, rows, kernels::taps(g, 1, j));
+    Index c = 0;
+    for (; c + step <= g.channels; c += step)
+      max_vector(window, plane + c, Whole{}, y + c, index + c);
+    if (c < g.channels) max_vector(window, plane + c, Part{g.channels - c}, y + c, index + c);
+  }
+}
+
+void spread_row(const Pool2dGeometry& g, const float* dy, const std::int32_t* index, Index out_row,
+                float* plane) {
+  const Taps rows = kernels::taps(g, 0, out_row);
+  const Index out_width = g.out_width();
+  const Index step = lanes<float>();
+  for (Index j = 0; j < out_width; ++j, dy += g.channels, index += g.channels) {
+    const Window window(g, rows, kernels::taps(g, 1, j));
+    Index c = 0;
+    for (; c + step <= g.channels; c += step)
+      spread_vector(window, dy + c, index + c, Whole{}, plane + c);
+    if (c < g.channels) spread_vector(window, dy + c, index + c, Part{g.channels - c}, plane + c);
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace steady
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace steady {
+namespace {
+HWY_EXPORT(max_row);
+HWY_EXPORT(spread_row);
+}  // namespace
+
+namespace kernels {
+
+void max_pool_row_simd(const Pool2dGeometry& g, const float* plane, std::int64_t out_row, float* y,
+                       std::int32_t* index) {
+  HWY_DYNAMIC_DISPATCH(max_row)(g, plane, out_row, y, index);
+}
+
+void max_pool_row_backward_simd(const Pool2dGeometry& g, const float* dy, const std::int32_t* index,
+                                std::int64_t out_row, float* plane) {
+  HWY_DYNAMIC_DISPATCH(spread_row)(g, dy, index, out_row, plane);
+}
+
+}  // namespace kernels
+}  // namespace steady
+#endif
