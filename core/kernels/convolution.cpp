@@ -246,6 +246,13 @@ template void conv2d_backward_weight<double>(const Conv2dGeometry&, std::span<co
                                              std::span<const double>, std::span<double>,
                                              std::span<double>);
 
+std::string_view conv2d_implementation(ConvolutionPass pass, const Conv2dGeometry& geometry,
+                                       bool with_bias) {
+  geometry.check();
+  const Chunks chunks(pass, geometry, with_bias);
+  return chunks.usable() ? chunks.whole_plan().implementation() : "reference";
+}
+
 bool set_library_convolution(bool enabled) { return library_enabled.exchange(enabled); }
 bool library_convolution() { return library_enabled.load(std::memory_order_relaxed); }
 

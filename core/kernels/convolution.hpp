@@ -4,6 +4,7 @@
 #include <concepts>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 /// Two-dimensional convolution (cross-correlation, as in every framework), features last:
 ///   y[n, i, j, k] = bias[k] + sum_{a, b, c} x[n, i*sh + a*dh - ph, j*sw + b*dw - pw, g*Cg + c] *
@@ -77,6 +78,13 @@ void conv2d_backward_weight(const Conv2dGeometry& geometry, std::span<const T> x
 /// no primitive for a geometry, the reference kernels run. Returns the previous setting.
 bool set_library_convolution(bool enabled);
 [[nodiscard]] bool library_convolution();
+
+enum class ConvolutionPass : std::uint8_t { Forward, BackwardInput, BackwardWeight };
+
+/// What runs for a float32 convolution: oneDNN's name of its implementation, or "reference".
+[[nodiscard]] std::string_view conv2d_implementation(ConvolutionPass pass,
+                                                     const Conv2dGeometry& geometry,
+                                                     bool with_bias);
 
 /// The plain loops, for any geometry and both precisions: oracle of the fast path and its fallback.
 /// Same contracts as above, without the buffer checks.

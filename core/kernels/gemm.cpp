@@ -105,16 +105,18 @@ void multiply(const GemmShape& s, float alpha, const float* a, const float* b, f
               static_cast<blasint>(s.ldc));
 }
 
+/// Multiply-adds that are worth a task of their own: about 10 microseconds.
+constexpr Index SmallestWork = Index{1} << 20;
+
 /// Rows and columns of one tile of C.
 struct Tile {
   Index m, n;
 };
 
-/// Cuts C until there are at least eight tiles or a tile is about 30 microseconds of work; the
+/// Cuts C until there are at least eight tiles or a tile is the smallest task; the
 /// longer side is halved first, because square tiles repack the operands least. A function of the
 /// shape alone.
 [[nodiscard]] Tile tile(const GemmShape& s) {
-  constexpr Index SmallestWork = Index{1} << 20;
   constexpr Index Step = 48;  // a multiple of the micro kernels' rows and columns
   const auto half = [](Index extent) { return ((extent + 1) / 2 + Step - 1) / Step * Step; };
   Tile t{s.m, s.n};
@@ -137,17 +139,24 @@ void multiply_tile(const GemmShape& s, const Tile& t, Index row, Index column, T
 }
 
 template <class T>
-void product(const GemmShape& s, T alpha, const T* a, const T* b, T beta, T* c) {
+void products(const GemmShape& s, const GemmBatch& batch, T alpha, const T* a, const T* b, T beta,
+              T* c) {
   if (s.m == 0 || s.n == 0) return;
   if (s.k == 0) {
-    scale(s, beta, c);
+    for (Index i = 0; i < batch.count; ++i) scale(s, beta, c + i * batch.c);
     return;
   }
   const Tile t = tile(s);
   const Index columns = (s.n + t.n - 1) / t.n;
-  const Index rows = (s.m + t.m - 1) / t.m;
-  parallel_for(rows * columns, 1, [&](Index begin, Index) {
-    multiply_tile(s, t, begin / columns * t.m, begin % columns * t.n, alpha, a, b, beta, c);
+  const Index tiles = columns * ((s.m + t.m - 1) / t.m);
+  const Index together = std::max<Index>(1, SmallestWork / 2 / (t.m * t.n * s.k));
+  parallel_for(batch.count * tiles, together, [&](Index begin, Index end) {
+    for (Index task = begin; task < end; ++task) {
+      const Index i = task / tiles;
+      const Index part = task % tiles;
+      multiply_tile(s, t, part / columns * t.m, part % columns * t.n, alpha, a + i * batch.a,
+                    b + i * batch.b, beta, c + i * batch.c);
+    }
   });
 }
 
@@ -174,13 +183,7 @@ void gemm_batched(const GemmShape& shape, const GemmBatch& batch, T alpha, std::
   check_buffer("b", b.size(), size.b, batch.b, batch.count);
   check_buffer("c", c.size(), size.c, batch.c, batch.count);
   keep_openblas_serial();
-  if (batch.count == 1) {
-    product(s, alpha, a.data(), b.data(), beta, c.data());
-    return;
-  }
-  parallel_for(batch.count, 1, [&](Index i, Index) {
-    product(s, alpha, a.data() + i * batch.a, b.data() + i * batch.b, beta, c.data() + i * batch.c);
-  });
+  products(s, batch, alpha, a.data(), b.data(), beta, c.data());
 }
 
 template void gemm<float>(const GemmShape&, float, std::span<const float>, std::span<const float>,

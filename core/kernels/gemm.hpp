@@ -42,8 +42,8 @@ template <std::floating_point T>
 void gemm(const GemmShape& shape, T alpha, std::span<const T> a, std::span<const T> b, T beta,
           std::span<T> c);
 
-/// `batch.count` products of one shape, in parallel over the batch. The matrices of C must not
-/// overlap.
+/// `batch.count` products of one shape, in parallel over the batch and the tiles. The matrices of C
+/// must not overlap.
 template <std::floating_point T>
 void gemm_batched(const GemmShape& shape, const GemmBatch& batch, T alpha, std::span<const T> a,
                   std::span<const T> b, T beta, std::span<T> c);

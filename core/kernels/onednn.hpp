@@ -16,8 +16,6 @@ void onednn_sgemm(const GemmShape& shape, float alpha, const float* a, const flo
 /// Whether oneDNN is the faster of the two libraries for one tile of this shape.
 [[nodiscard]] bool onednn_prefers_sgemm(const GemmShape& shape);
 
-enum class ConvolutionPass : std::uint8_t { Forward, BackwardInput, BackwardWeight };
-
 /// One prepared oneDNN convolution: features last for the images, whatever layout oneDNN likes for
 /// the weight. Immutable, so that any number of threads may run it at once.
 class OnednnConvolution {

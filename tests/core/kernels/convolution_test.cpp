@@ -272,6 +272,23 @@ TEST_F(Convolution, InsideAParallelLoopEqualsOutside) {  // CASES RT-03
   }
 }
 
+TEST_F(Convolution, TheLibraryServesCommonGeometriesAndCanBeSwitchedOff) {  // CASES RT-04, LS-17
+  const Conv2dGeometry image{20, 14, 14, 64, 64, {3, 3}, {1, 1}, {1, 1}};
+  Conv2dGeometry grouped = image, depthwise = image, first = image;
+  grouped.groups = 2;
+  depthwise.groups = 64;
+  first.in_channels = 1;
+  for (const ConvolutionPass pass :
+       {ConvolutionPass::Forward, ConvolutionPass::BackwardInput, ConvolutionPass::BackwardWeight})
+    for (const Conv2dGeometry& g : {image, grouped, depthwise, first}) {
+      const bool bias = pass == ConvolutionPass::Forward;
+      set_library_convolution(true);
+      EXPECT_NE(conv2d_implementation(pass, g, bias), "reference") << g.groups;
+      set_library_convolution(false);
+      EXPECT_EQ(conv2d_implementation(pass, g, bias), "reference");
+    }
+}
+
 TEST_F(Convolution, EmptyBatchHasZeroWeightGradient) {
   const Conv2dGeometry g{0, 4, 4, 2, 3, {3, 3}};
   const Results<float> r = Problem<float>(g).run();

@@ -183,6 +183,29 @@ TYPED_TEST(Gemm, BatchEqualsSingleProductsAlsoWhenAnOperandIsShared) {
     }
 }
 
+TYPED_TEST(Gemm, BatchOfLargeProductsIsTiledAndBitwiseStable) {
+  using T = TypeParam;
+  constexpr Index Size = 160, Count = 3;
+  const std::vector<T> a = values<T>(Count * Size * Size, 1);
+  const std::vector<T> b = values<T>(Size * Size, 2);
+  const auto run = [&](const GemmBatch& batch, Index first) {
+    std::vector<T> c(static_cast<std::size_t>(batch.count * Size * Size));
+    gemm_batched<T>({.m = Size, .n = Size, .k = Size}, batch, T(1),
+                    std::span<const T>(a).subspan(static_cast<std::size_t>(first * Size * Size)), b,
+                    T(0), c);
+    return c;
+  };
+  std::vector<T> want;
+  for (Index i = 0; i < Count; ++i) {
+    const std::vector<T> one = run({1, 0, 0, 0}, i);
+    want.insert(want.end(), one.begin(), one.end());
+  }
+  for (const int threads : {1, 2, 3, 8}) {
+    set_num_threads(threads);
+    EXPECT_EQ(run({Count, Size * Size, 0, Size * Size}, 0), want) << threads << " threads";
+  }
+}
+
 TYPED_TEST(Gemm, BatchOfInterleavedHeads) {
   using T = TypeParam;
   // Heads share a row: head i of [rows, heads * width] starts at i * width and has ld heads *
