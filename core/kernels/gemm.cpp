@@ -198,4 +198,14 @@ template void gemm_batched<double>(const GemmShape&, const GemmBatch&, double,
 
 bool set_library_sgemm(bool enabled) { return library_sgemm.exchange(enabled); }
 
+std::string gemm_libraries() {
+  keep_openblas_serial();
+  const int kind = openblas_get_parallel();
+  return fmt::format("{}, {}, {} thread; {}", openblas_get_config(),
+                     kind == 0   ? "serial"
+                     : kind == 1 ? "pthreads"
+                                 : "OpenMP",
+                     openblas_get_num_threads(), onednn_name());
+}
+
 }  // namespace steady::kernels

@@ -3,6 +3,7 @@
 #include <concepts>
 #include <cstdint>
 #include <span>
+#include <string>
 
 /// Matrix products of row-major matrices: C = alpha * op(A) * op(B) + beta * C.
 /// op(A): [m, k], op(B): [k, n], C: [m, n]; op is the identity or the transpose.
@@ -51,5 +52,9 @@ void gemm_batched(const GemmShape& shape, const GemmBatch& batch, T alpha, std::
 /// Whether float32 products may use oneDNN where it is the faster library (default true). Returns
 /// the previous setting.
 bool set_library_sgemm(bool enabled);
+
+/// The libraries in use, for the head of a log: OpenBLAS with its configuration, its threading
+/// (serial, pthreads or OpenMP) and the number of threads it may use (one), then oneDNN.
+[[nodiscard]] std::string gemm_libraries();
 
 }  // namespace steady::kernels

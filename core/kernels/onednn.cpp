@@ -63,6 +63,11 @@ void onednn_sgemm(const GemmShape& s, float alpha, const float* a, const float* 
                static_cast<int>(status), s.m, s.n, s.k);
 }
 
+std::string onednn_name() {
+  const dnnl_version_t* v = dnnl_version();
+  return fmt::format("oneDNN {}.{}.{}", v->major, v->minor, v->patch);
+}
+
 bool onednn_prefers_sgemm(const GemmShape& s) {
   if (s.m * s.n * s.k <= 1 << 15) return false;  // a call costs more than the product
   static const bool wide = dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core;
@@ -85,7 +90,11 @@ struct Step {
     const auto bytes = static_cast<Index>(scratchpad.get_size());
     std::byte* pad = thread_scratch<PadScratch>().take<std::byte>(bytes).data();
     arguments.emplace(DNNL_ARG_SCRATCHPAD, dnnl::memory(scratchpad, cpu(), pad));
-    primitive.execute(stream(), arguments);
+    try {
+      primitive.execute(stream(), arguments);
+    } catch (const dnnl::error& error) {
+      throw Error(fmt::format("conv2d: oneDNN failed; {}", error.what()));
+    }
   }
 };
 

@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/kernels/gemm.hpp>
 #include <steadygrad/core/parallel.hpp>
+#include <string>
 #include <vector>
 
 namespace steady::kernels {
@@ -225,6 +227,12 @@ TYPED_TEST(Gemm, BatchOfInterleavedHeads) {
                   static_cast<double>(v[static_cast<std::size_t>((h * Width + p) * Width + j)]);
         EXPECT_NEAR(got[static_cast<std::size_t>((r * Heads + h) * Width + j)], want, 1e-6);
       }
+}
+
+TEST(GemmLibraries, NamesThemAndKeepsOpenBlasAtOneThread) {  // CASES RT-02
+  const std::string report = gemm_libraries();
+  EXPECT_THAT(report, testing::HasSubstr("OpenBLAS"));
+  EXPECT_THAT(report, testing::HasSubstr(" 1 thread; oneDNN "));
 }
 
 TEST(GemmChecks, RefusesWhatDoesNotFit) {
