@@ -117,7 +117,7 @@ struct Tile {
 /// longer side is halved first, because square tiles repack the operands least. A function of the
 /// shape alone.
 [[nodiscard]] Tile tile(const GemmShape& s) {
-  constexpr Index Step = 48;  // a multiple of the micro kernels' rows and columns
+  constexpr Index Step = 16;  // one AVX-512 vector of floats
   const auto half = [](Index extent) { return ((extent + 1) / 2 + Step - 1) / Step * Step; };
   Tile t{s.m, s.n};
   for (int cuts = 0; cuts < 3 && t.m * t.n * s.k / 2 >= SmallestWork; ++cuts) {
