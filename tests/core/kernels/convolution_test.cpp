@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <ostream>
 #include <span>
@@ -12,10 +11,15 @@
 #include <string>
 #include <vector>
 
+#include "kernel_test.hpp"
+
 namespace steady::kernels {
 namespace {
 
 using Index = std::int64_t;
+using test::in;
+using test::same_bits;
+using test::unwritten;
 
 /// Fixed pseudo-random values in (-1, 1).
 template <class T>
@@ -27,16 +31,6 @@ std::vector<T> values(Index count, std::uint32_t seed) {
     v = static_cast<T>(state >> 8) / static_cast<T>(1U << 23) - T{1};
   }
   return result;
-}
-
-template <class T>
-std::vector<T> unwritten(Index count) {
-  return std::vector<T>(static_cast<std::size_t>(count), std::numeric_limits<T>::quiet_NaN());
-}
-
-template <class T>
-std::span<const T> in(const std::vector<T>& v) {
-  return v;
 }
 
 /// Everything one geometry computes, and by which inputs.
@@ -121,11 +115,6 @@ void expect_close(const Results<T>& got, const Results<double>& want, double tol
   expect_close(got.dx, want.dx, tolerance, "dx");
   expect_close(got.dw, want.dw, tolerance, "dw");
   expect_close(got.db, want.db, tolerance, "db");
-}
-
-template <class T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
 template <class T>

@@ -9,6 +9,8 @@
 #include <steadygrad/core/parallel.hpp>
 #include <vector>
 
+#include "kernel_test.hpp"
+
 namespace steady::kernels {
 namespace {
 
@@ -101,14 +103,16 @@ TEST(MaxPool, EqualsTheDefinition) {
     std::vector<float> dx(x.size(), 0.0F);
     for (std::size_t o = 0; o < y.size(); ++o) dx[static_cast<std::size_t>(source[o])] += dy[o];
 
-    const MaxResult r = max_pool(g, x);
-    EXPECT_EQ(r.y, y);
-    for (std::size_t o = 0; o < y.size(); ++o)
-      ASSERT_EQ(r.index[o], source[o] / g.channels % (g.height * g.width));
-    EXPECT_EQ(max_pool_backward(g, dy, r.index), dx);  // sums of small integers are exact
-    std::vector<float> gathered = unwritten(g.y_size());
-    max_pool2d_gather<float>(g, x, r.index, gathered);
-    EXPECT_EQ(gathered, y);
+    test::for_each_simd_target([&] {
+      const MaxResult r = max_pool(g, x);
+      EXPECT_EQ(r.y, y);
+      for (std::size_t o = 0; o < y.size(); ++o)
+        ASSERT_EQ(r.index[o], source[o] / g.channels % (g.height * g.width));
+      EXPECT_EQ(max_pool_backward(g, dy, r.index), dx);  // sums of small integers are exact
+      std::vector<float> gathered = unwritten(g.y_size());
+      max_pool2d_gather<float>(g, x, r.index, gathered);
+      EXPECT_EQ(gathered, y);
+    });
   }
 }
 
@@ -140,13 +144,15 @@ TEST(MaxPool, FirstNaNOfEachChannelWinsWhateverItsLane) {
     const float old = best < 0 ? -Infinity : x[static_cast<std::size_t>(best)];
     if (best < 0 || (!std::isnan(old) && (std::isnan(value) || value > old))) best = in;
   });
-  const MaxResult r = max_pool(g, x);
-  Index nans = 0;
-  for (std::size_t o = 0; o < source.size(); ++o) {
-    ASSERT_EQ(r.index[o], source[o] / g.channels % (g.height * g.width)) << o;
-    nans += std::isnan(r.y[o]) ? 1 : 0;
-  }
-  EXPECT_GT(nans, 100);
+  test::for_each_simd_target([&] {
+    const MaxResult r = max_pool(g, x);
+    Index nans = 0;
+    for (std::size_t o = 0; o < source.size(); ++o) {
+      ASSERT_EQ(r.index[o], source[o] / g.channels % (g.height * g.width)) << o;
+      nans += std::isnan(r.y[o]) ? 1 : 0;
+    }
+    EXPECT_GT(nans, 100);
+  });
 }
 
 TEST(MaxPool, DoubleEqualsFloat) {
