@@ -22,6 +22,9 @@ std::atomic<bool> library_enabled{true};
   return product <= std::numeric_limits<Index>::max() / 8;
 }
 
+constexpr const char* TooLarge =
+    "conv2d: number of elements does not fit 64 bits; got [{}, {}, {}, {}] and {} output channels";
+
 void check_size(const char* name, std::size_t got, Index want) {
   STEADY_CHECK(ShapeError, got == static_cast<std::size_t>(want),
                "conv2d: {} must have {} elements; got {}", name, want, got);
@@ -169,26 +172,26 @@ void Conv2dGeometry::check() const {
   STEADY_CHECK(ShapeError, groups >= 1 && in_channels % groups == 0 && out_channels % groups == 0,
                "conv2d: channels must be divisible by groups; got {} in, {} out, groups {}",
                in_channels, out_channels, groups);
+  STEADY_CHECK(ShapeError, fits({batch, height, width, in_channels}), TooLarge, batch, height,
+               width, in_channels, out_channels);
+  constexpr Index Limit = std::numeric_limits<std::int32_t>::max();
   for (std::size_t axis = 0; axis < 2; ++axis) {
-    STEADY_CHECK(
-        ShapeError,
-        kernel[axis] >= 1 && stride[axis] >= 1 && dilation[axis] >= 1 && padding[axis] >= 0,
-        "conv2d: kernel, stride and dilation must be at least 1 and padding at least 0; "
-        "got kernel {}, stride {}, dilation {}, padding {}",
-        kernel[axis], stride[axis], dilation[axis], padding[axis]);
+    STEADY_CHECK(ShapeError,
+                 std::min({kernel[axis], stride[axis], dilation[axis]}) >= 1 &&
+                     padding[axis] >= 0 &&
+                     std::max({kernel[axis], stride[axis], dilation[axis], padding[axis]}) < Limit,
+                 "conv2d: kernel, stride and dilation must be at least 1, padding at least 0, all "
+                 "below 2^31; got kernel {}, stride {}, dilation {}, padding {}",
+                 kernel[axis], stride[axis], dilation[axis], padding[axis]);
     STEADY_CHECK(ShapeError, out_extent(axis, axis == 0 ? height : width) >= 1,
                  "conv2d: kernel is larger than the padded image; got image {}, kernel {}, "
                  "dilation {}, padding {}",
                  axis == 0 ? height : width, kernel[axis], dilation[axis], padding[axis]);
   }
-  STEADY_CHECK(
-      ShapeError,
-      fits({batch, height, width, in_channels}) &&
-          fits({batch, out_height(), out_width(), out_channels}) &&
-          fits({out_channels, in_channels, kernel[0], kernel[1]}),
-      "conv2d: number of elements does not fit 64 bits; got [{}, {}, {}, {}] and {} output "
-      "channels",
-      batch, height, width, in_channels, out_channels);
+  STEADY_CHECK(ShapeError,
+               fits({batch, out_height(), out_width(), out_channels}) &&
+                   fits({out_channels, in_channels, kernel[0], kernel[1]}),
+               TooLarge, batch, height, width, in_channels, out_channels);
 }
 
 template <std::floating_point T>

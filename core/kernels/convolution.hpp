@@ -32,8 +32,8 @@ struct Conv2dGeometry {
   std::int64_t groups = 1;
 
   /// Throws ShapeError unless every size makes sense together: kernel, stride, dilation and groups
-  /// >= 1, padding >= 0, channels divisible by groups, and an output of at least one pixel.
-  /// batch = 0 is allowed.
+  /// >= 1, padding >= 0, all below 2^31, channels divisible by groups, and an output of at least
+  /// one pixel. batch = 0 is allowed.
   void check() const;
 
   /// floor((in + 2*padding - dilation*(kernel-1) - 1) / stride) + 1

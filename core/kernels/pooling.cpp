@@ -17,15 +17,20 @@ constexpr Index ChunkElements = 32768;
   return std::max<Index>(1, ChunkElements / std::max<Index>(1, row_elements));
 }
 
-void check_axis(const char* op, const Pool2dGeometry& g, std::size_t axis, Index extent,
-                Index out) {
+void check_axis(const char* op, const Pool2dGeometry& g, std::size_t axis) {
+  const Index extent = axis == 0 ? g.height : g.width;
   STEADY_CHECK(ShapeError, g.kernel[axis] >= 1 && g.stride[axis] >= 1 && g.dilation[axis] >= 1,
                "{}: kernel, stride and dilation must be at least 1; got kernel {}, stride {}, "
                "dilation {}",
                op, g.kernel[axis], g.stride[axis], g.dilation[axis]);
+  constexpr Index Limit = std::numeric_limits<std::int32_t>::max();
+  STEADY_CHECK(ShapeError, std::max({g.kernel[axis], g.stride[axis], g.dilation[axis]}) < Limit,
+               "{}: kernel, stride and dilation must be below 2^31; got {}, {}, {}", op,
+               g.kernel[axis], g.stride[axis], g.dilation[axis]);
   STEADY_CHECK(ShapeError, g.padding[axis] >= 0 && g.padding[axis] <= g.kernel[axis] / 2,
                "{}: padding must be between 0 and kernel / 2; got padding {}, kernel {}", op,
                g.padding[axis], g.kernel[axis]);
+  const Index out = axis == 0 ? g.out_height() : g.out_width();
   STEADY_CHECK(ShapeError, out >= 1,
                "{}: window is larger than the padded image; got extent {}, kernel {}, padding {}, "
                "dilation {}",
@@ -177,8 +182,8 @@ void Pool2dGeometry::check(const char* op) const {
                channels);
   STEADY_CHECK(ShapeError, height <= std::numeric_limits<std::int32_t>::max() / width,
                "{}: a plane must have fewer than 2^31 pixels; got {} x {}", op, height, width);
-  check_axis(op, *this, 0, height, stride[0] >= 1 ? out_height() : 1);
-  check_axis(op, *this, 1, width, stride[1] >= 1 ? out_width() : 1);
+  check_axis(op, *this, 0);
+  check_axis(op, *this, 1);
 }
 
 template <std::floating_point T>

@@ -309,6 +309,9 @@ TEST_F(Convolution, RefusesGeometriesThatMakeNoSense) {
   EXPECT_THROW(bad([](auto& g) { g.dilation[1] = 0; }).check(), ShapeError);
   EXPECT_THROW(bad([](auto& g) { g.padding[0] = -1; }).check(), ShapeError);
   EXPECT_THROW(bad([](auto& g) { g.batch = Index{1} << 62; }).check(), ShapeError);
+  EXPECT_THROW(bad([](auto& g) { g.dilation[0] = Index{1} << 62; }).check(), ShapeError);
+  EXPECT_THROW(bad([](auto& g) { g.padding[1] = Index{1} << 62; }).check(), ShapeError);
+  EXPECT_THROW(bad([](auto& g) { g.height = Index{1} << 62; }).check(), ShapeError);
   const std::vector<float> x(100), w(216), bias(6), short_bias(5);
   std::vector<float> y(54);
   EXPECT_NO_THROW(conv2d_forward<float>(good, x, w, bias, y));

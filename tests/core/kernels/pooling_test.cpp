@@ -258,6 +258,8 @@ TEST(Pooling, RefusesWindowsWithoutAPixel) {  // CASES LS-16
   EXPECT_THROW(stepped_over.check("max_pool2d"), ShapeError);
   const Pool2dGeometry too_large{1, 3, 3, 1, {4, 4}, {1, 1}};
   EXPECT_THROW(too_large.check("max_pool2d"), ShapeError);
+  const Pool2dGeometry huge{1, 3, 3, 1, {Index{1} << 62, 2}, {1, 1}, {0, 0}, {2, 2}};
+  EXPECT_THROW(huge.check("max_pool2d"), ShapeError);
   const Pool2dGeometry no_stride{1, 3, 3, 1, {2, 2}, {0, 1}};
   EXPECT_THROW(no_stride.check("max_pool2d"), ShapeError);
   const Pool2dGeometry dilated{1, 5, 5, 1, {2, 2}, {1, 1}, {0, 0}, {2, 2}};
