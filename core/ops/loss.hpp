@@ -43,7 +43,7 @@ struct CrossEntropyResult {
 [[nodiscard]] Tensor mse(const Tensor& prediction, const Tensor& target,
                          Reduction reduction = Reduction::Mean);
 
-/// Options of bce_with_logits; the tensors broadcast to the logits and are constants or not alike.
+/// Options of bce_with_logits. Both tensors broadcast to the logits and have their dtype.
 struct BceOptions {
   Tensor pos_weight = {};  ///< factor of the positive part, e.g. [classes]; undefined: 1
   Tensor weight = {};      ///< factor of each element's loss; undefined: 1

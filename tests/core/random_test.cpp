@@ -6,6 +6,7 @@
 #include <random>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/random.hpp>
+#include <vector>
 
 namespace steady {
 namespace {
@@ -32,6 +33,15 @@ TEST(Random, WordsCanBeDrawnByIndex) {
   Random stream(7, "dropout");
   const Random indexed(7, "dropout");
   for (std::uint64_t i = 0; i < 20; ++i) EXPECT_EQ(stream.next_u32(), indexed.word(i));
+}
+
+TEST(Random, ManyWordsEqualSingleOnes) {
+  const Random random(3, "words");
+  for (const std::uint64_t first : {std::uint64_t{0}, std::uint64_t{5}, std::uint64_t{3} << 36}) {
+    std::vector<std::uint32_t> words(75);
+    random.words(first, words);
+    for (std::size_t i = 0; i < words.size(); ++i) EXPECT_EQ(words[i], random.word(first + i)) << i;
+  }
 }
 
 TEST(Random, MomentsOfUniformAndNormal) {
