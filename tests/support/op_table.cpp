@@ -135,6 +135,7 @@ double relative_difference(const Tensor& a, const Tensor& b) {
 class RestoreThreads {
  public:
   RestoreThreads() = default;
+  explicit RestoreThreads(int now) { set_num_threads(now); }
   ~RestoreThreads() { set_num_threads(before_); }
   RestoreThreads(const RestoreThreads&) = delete;
   RestoreThreads& operator=(const RestoreThreads&) = delete;
@@ -146,12 +147,14 @@ class RestoreThreads {
 // --- the tests of a row ------------------------------------------------------------------------
 
 void check_first_order(const OpRow& row, Faults& faults) {
+  const RestoreThreads one(1);  // thousands of tiny calls
   const auto result =
       gradcheck(row.f, make_all(row.inputs, Dtype::F64), {.tolerance = row.tolerance});
   if (!result.ok) faults.push_back("gradient: " + result.message);
 }
 
 void check_second_order(const OpRow& row, Faults& faults) {
+  const RestoreThreads one(1);
   const GradcheckOptions options{.tolerance = row.second_tolerance};
   if (row.refuses_second.empty()) {
     const auto result = gradcheck_second(row.f, make_all(row.inputs, Dtype::F64), options);
