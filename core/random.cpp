@@ -48,7 +48,7 @@ std::array<std::uint32_t, 4> Random::block(std::uint64_t index) const {
 std::uint32_t Random::word(std::uint64_t index) const { return block(index / 4)[index % 4]; }
 
 void Random::words(std::uint64_t first, std::span<std::uint32_t> out) const {
-  constexpr std::size_t Lanes = 8;  // blocks side by side, so that the rounds run in vectors
+  constexpr std::size_t Lanes = 32;  // blocks side by side, so that the rounds run in vectors
   std::size_t at = 0;
   while (at < out.size() && (first + at) % 4 != 0) {
     out[at] = word(first + at);

@@ -1,6 +1,7 @@
 #include <array>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/kernels/convolution.hpp>
+#include <steadygrad/core/ops/check.hpp>
 #include <steadygrad/core/ops/conv.hpp>
 #include <steadygrad/core/ops/reduce.hpp>
 #include <steadygrad/core/tape.hpp>
@@ -94,11 +95,9 @@ std::array<Tensor, 2> weight_gradient(const Conv2dGeometry& g, const Tensor& x, 
 
 Conv2dGeometry checked_geometry(const Tensor& x, const Tensor& weight, const Tensor& bias,
                                 const Conv2dOptions& options) {
-  check_defined("conv2d", "x", x);
+  detail::check_float("conv2d", "x", x);
   check_defined("conv2d", "weight", weight);
   check_same_dtype("conv2d", x, weight);
-  STEADY_CHECK(ShapeError, is_float(x.dtype()), "conv2d: needs f32 or f64; got x {}, weight {}",
-               describe(x), describe(weight));
   STEADY_CHECK(
       ShapeError, x.rank() == 4 && weight.rank() == 4,
       "conv2d: needs x [N, H, W, C] and weight [K, C / groups, kh, kw]; got x {}, weight {}",

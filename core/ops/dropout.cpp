@@ -2,6 +2,7 @@
 #include <array>
 #include <cmath>
 #include <steadygrad/core/error.hpp>
+#include <steadygrad/core/ops/check.hpp>
 #include <steadygrad/core/ops/dropout.hpp>
 #include <steadygrad/core/parallel.hpp>
 #include <steadygrad/core/random.hpp>
@@ -17,7 +18,8 @@ constexpr int PositionBits = 36;  // of a stream's word numbers; the call number
 struct Mask {
   Random stream;
   std::uint64_t first;
-  std::uint64_t threshold;
+  std::uint32_t threshold;
+  bool drops_all;  // p * 2^32 has rounded up to 2^32
   double scale;
 };
 
@@ -26,6 +28,10 @@ void apply(const Mask& mask, std::span<const T> x, std::span<T> y) {
   constexpr std::int64_t Chunk = 16384;
   constexpr std::int64_t Block = 256;
   const T scale = static_cast<T>(mask.scale);
+  if (mask.drops_all) {
+    std::ranges::fill(y, T{0});
+    return;
+  }
   parallel_for(std::ssize(x), Chunk, [&](std::int64_t begin, std::int64_t end) {
     std::array<std::uint32_t, Block> words;
     for (std::int64_t at = begin; at < end; at += Block) {
@@ -54,8 +60,7 @@ Tensor masked(const Mask& mask, const Tensor& x) {
 
 Tensor dropout(const Tensor& x, double p, std::uint64_t seed, std::string_view stream,
                std::uint64_t call) {
-  check_defined("dropout", "x", x);
-  STEADY_CHECK(ShapeError, is_float(x.dtype()), "dropout: needs f32 or f64; got x {}", describe(x));
+  detail::check_float("dropout", "x", x);
   STEADY_CHECK(Error, p >= 0 && p <= 1, "dropout: p must be in [0, 1]; got {}", p);
   STEADY_CHECK(Error,
                call < std::uint64_t{1} << (64 - PositionBits) && x.numel() <= std::int64_t{1}
@@ -63,9 +68,11 @@ Tensor dropout(const Tensor& x, double p, std::uint64_t seed, std::string_view s
                "dropout: needs call < 2^{} and at most 2^{} elements; got call {}, x {}",
                64 - PositionBits, PositionBits, call, describe(x));
   if (p == 0) return x;
+  const auto threshold = static_cast<std::uint64_t>(std::llround(std::ldexp(p, 32)));
   const Mask mask{.stream = Random(seed, stream),
                   .first = call << PositionBits,
-                  .threshold = static_cast<std::uint64_t>(std::llround(std::ldexp(p, 32))),
+                  .threshold = static_cast<std::uint32_t>(threshold),
+                  .drops_all = threshold >> 32 != 0,
                   .scale = p < 1 ? 1 / (1 - p) : 0};
   return masked(mask, x);
 }

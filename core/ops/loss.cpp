@@ -1,5 +1,6 @@
 #include <limits>
 #include <steadygrad/core/error.hpp>
+#include <steadygrad/core/ops/check.hpp>
 #include <steadygrad/core/ops/elementwise.hpp>
 #include <steadygrad/core/ops/loss.hpp>
 #include <steadygrad/core/ops/reduce.hpp>
@@ -9,11 +10,9 @@ namespace steady {
 namespace {
 
 void check_pair(const char* op, const char* name, const Tensor& x, const Tensor& target) {
-  check_defined(op, name, x);
+  detail::check_float(op, name, x);
   check_defined(op, "target", target);
   check_same_dtype(op, x, target);
-  STEADY_CHECK(ShapeError, is_float(x.dtype()), "{}: needs f32 or f64; got {} {}, target {}", op,
-               name, describe(x), describe(target));
   STEADY_CHECK(ShapeError, x.shape() == target.shape(),
                "{}: shapes must be equal, losses do not broadcast; got {} {}, target {}", op, name,
                describe(x), describe(target));

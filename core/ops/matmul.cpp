@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/kernels/gemm.hpp>
+#include <steadygrad/core/ops/check.hpp>
 #include <steadygrad/core/ops/matmul.hpp>
 #include <steadygrad/core/ops/reduce.hpp>
 #include <steadygrad/core/ops/shaping.hpp>
@@ -65,11 +66,9 @@ Tensor product(const Tensor& a, const Tensor& b, bool transpose_a, bool transpos
 }
 
 void check_matmul(const Tensor& a, const Tensor& b, const MatmulOptions& o) {
-  check_defined("matmul", "a", a);
+  detail::check_float("matmul", "a", a);
   check_defined("matmul", "b", b);
   check_same_dtype("matmul", a, b);
-  STEADY_CHECK(ShapeError, is_float(a.dtype()), "matmul: needs f32 or f64; got a {}, b {}",
-               describe(a), describe(b));
   STEADY_CHECK(ShapeError, a.rank() >= 1 && b.rank() >= 1,
                "matmul: needs vectors or matrices; got a {}, b {}", describe(a), describe(b));
   STEADY_CHECK(ShapeError, (a.rank() > 1 || !o.transpose_a) && (b.rank() > 1 || !o.transpose_b),
@@ -111,11 +110,9 @@ Tensor matmul_matrices(const Tensor& a, const Tensor& b, const MatmulOptions& o)
 }
 
 void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  check_defined("linear", "x", x);
+  detail::check_float("linear", "x", x);
   check_defined("linear", "weight", weight);
   check_same_dtype("linear", x, weight);
-  STEADY_CHECK(ShapeError, is_float(x.dtype()), "linear: needs f32 or f64; got x {}, weight {}",
-               describe(x), describe(weight));
   STEADY_CHECK(ShapeError, x.rank() >= 1 && weight.rank() == 2 && x.dim(-1) == weight.dim(1),
                "linear: x [..., in] must fit weight [out, in]; got x {}, weight {}", describe(x),
                describe(weight));

@@ -38,7 +38,7 @@ TEST(Random, WordsCanBeDrawnByIndex) {
 TEST(Random, ManyWordsEqualSingleOnes) {
   const Random random(3, "words");
   for (const std::uint64_t first : {std::uint64_t{0}, std::uint64_t{5}, std::uint64_t{3} << 36}) {
-    std::vector<std::uint32_t> words(75);
+    std::vector<std::uint32_t> words(300);
     random.words(first, words);
     for (std::size_t i = 0; i < words.size(); ++i) EXPECT_EQ(words[i], random.word(first + i)) << i;
   }
