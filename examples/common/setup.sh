@@ -27,7 +27,7 @@ steady_missing_packages() {
   for entry in "$@"; do
     found=
     for name in ${entry//|/ }; do
-      if grep -qxF -- "$name" <<<"$installed"; then found=1; fi
+      if [[ $'\n'$installed$'\n' == *$'\n'"$name"$'\n'* ]]; then found=1; fi
     done
     [ -n "$found" ] || echo "${entry%%|*}"
   done

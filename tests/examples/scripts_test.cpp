@@ -1,0 +1,95 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+#include "tests/core/data/files.hpp"
+
+namespace steady {
+namespace {
+
+using testing::AllOf;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+/// The shell scripts with stand-ins for the tools of the system first in PATH.
+struct Scripts : testing::Test {
+  test::TemporaryDirectory tools;
+  int code = -1;
+
+  void tool(const std::string& name, const std::string& script) {
+    const std::string text = "#!/bin/sh\n" + script + "\n";
+    const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
+    const auto path = tools.write(name, test::Bytes(bytes, bytes + text.size()));
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+  }
+
+  /// Runs bash code with the shared functions loaded; returns both output streams.
+  std::string shell(const std::string& body) {
+    const std::string command = "cd '" STEADY_SOURCE_DIR "' && PATH='" + tools.path().string() +
+                                "':\"$PATH\" bash -c 'set -euo pipefail; "
+                                "source examples/common/setup.sh; " +
+                                body + "' </dev/null 2>&1";
+    std::FILE* pipe = popen(command.c_str(), "r");
+    std::string output;
+    std::array<char, 4096> buffer;
+    for (std::size_t n = 1; n > 0; output.append(buffer.data(), n)) {
+      n = std::fread(buffer.data(), 1, buffer.size(), pipe);
+    }
+    const int status = pclose(pipe);
+    code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return output;
+  }
+};
+
+TEST_F(Scripts, MissingPackagesWithoutTheRightToInstallAreNamedInOneLine) {
+  tool("dpkg-query", "echo 'installed g++'; echo 'installed libopenblas-serial-dev'; exit 1");
+  tool("id", "echo 1000");
+  tool("sudo", "exit 1");
+  const std::string text = shell("steady_install \"${steady_packages[@]}\"; echo went on");
+  EXPECT_EQ(code, 1);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
+  EXPECT_THAT(text, AllOf(HasSubstr("apt-get install cmake ninja-build"), HasSubstr("libdnnl-dev"),
+                          EndsWith("libbenchmark-dev\n"), Not(HasSubstr("g++")),
+                          Not(HasSubstr("libopenblas"))));
+}
+
+TEST_F(Scripts, NothingIsInstalledWhenNothingIsMissing) {
+  tool("dpkg-query", "for p in \"$@\"; do echo \"installed $p\"; done");
+  tool("apt-get", "echo apt-get was called");
+  tool("sudo", "echo sudo was called");
+  EXPECT_THAT(shell("steady_install \"${steady_packages[@]}\""), IsEmpty());
+  EXPECT_EQ(code, 0);
+}
+
+TEST_F(Scripts, RootInstallsWhatIsMissingAndSaysSoFirst) {
+  tool("dpkg-query", "exit 1");
+  tool("id", "echo 0");
+  tool("apt-get", "echo \"called $*\" >&2");
+  const std::string text = shell("steady_install zlib1g-dev \"ninja-build|make\"");
+  EXPECT_EQ(code, 0);
+  EXPECT_LT(text.find("installing with apt-get: zlib1g-dev ninja-build"),
+            text.find("called update"));
+  EXPECT_THAT(text, HasSubstr("zlib1g-dev ninja-build\n"));
+  tool("apt-get", "exit 100");
+  EXPECT_THAT(shell("steady_install zlib1g-dev; echo went on"),
+              AllOf(HasSubstr("by hand: apt-get install zlib1g-dev"), Not(HasSubstr("went on"))));
+  EXPECT_EQ(code, 1);
+}
+
+TEST_F(Scripts, AnUnknownProgramOrDataSetIsOneLineAndExitCode2) {
+  EXPECT_THAT(shell("exec examples/run.sh no_such_program"), HasSubstr("no_such_program"));
+  EXPECT_EQ(code, 2);
+  EXPECT_THAT(shell("exec examples/data.sh no_such_set"), HasSubstr("no_such_set"));
+  EXPECT_EQ(code, 2);
+}
+
+}  // namespace
+}  // namespace steady
