@@ -33,8 +33,8 @@ Tensor second(const Function& f, const Tensor& x) {
   });
 }
 
-/// d f'/d s for the saved tensor s: f'' where s is x; where s is y, the derivative of
-/// f' as a function of y.
+/// g * d f'/d s for the saved tensor s: f'' where s is x; where s is y, the derivative of f' as a
+/// function of y.
 Tensor times_slope(const Function& f, const Tensor& g, const Tensor& s) {
   switch (f.op) {
     case Unary::Exp:  // f' = y
@@ -51,9 +51,11 @@ Tensor times_slope(const Function& f, const Tensor& g, const Tensor& s) {
 }
 
 /// dx = dy * f', with s = x or y as kernels::saves_output says. Linear in dy:
-/// d(dx) = f' d(dy) + dy * df'/ds ds.
-Tensor backward(const Function& f, const Tensor& dy, const Tensor& s) {
-  Tensor dx = Tensor::empty(dy.shape(), dy.dtype());
+/// d(dx) = f' d(dy) + dy * df'/ds ds. With `last_use` dx takes the memory of dy if nobody else has
+/// it.
+Tensor backward(const Function& f, const Tensor& dy, const Tensor& s, bool last_use = false) {
+  const bool in_place = last_use && dy.unique() && !recording();
+  Tensor dx = in_place ? dy : Tensor::empty(dy.shape(), dy.dtype());
   dispatch_float(name(f.op), dy.dtype(), [&]<FloatElement T>() {
     kernels::unary_backward<T>(f.op, dy.data<T>(), s.data<T>(), dx.mutable_data<T>(name(f.op)),
                                f.p0, f.p1);
@@ -74,7 +76,7 @@ Tensor apply(const Function& f, const Tensor& x) {
     kernels::unary<T>(f.op, x.data<T>(), y.mutable_data<T>(name(f.op)), f.p0, f.p1);
   });
   return record(name(f.op), y, {x}, {kernels::saves_output(f.op) ? y : x}, [f](BackwardCall& call) {
-    call.give(0, [&] { return backward(f, call.grad(), call.saved(0)); });
+    call.give(0, [&] { return backward(f, call.grad(), call.saved(0), true); });
   });
 }
 

@@ -15,54 +15,7 @@
 namespace steady::testing_support {
 namespace {
 
-constexpr double KinkMargin = 0.05;
-
 using Faults = std::vector<std::string>;
-
-double away_from_kinks(double value, const std::vector<double>& kinks) {
-  for (const double kink : kinks) {
-    const double distance = value - kink;
-    if (std::abs(distance) < KinkMargin) {
-      value = kink + (distance < 0 ? -2 : 2) * KinkMargin + distance;
-    }
-  }
-  return value;
-}
-
-/// The input in float64 (or int64); floating values are those of a float32, so that a float32 run
-/// starts from the same numbers.
-Tensor make(const OpInput& input, Random& random) {
-  if (input.given) return input.given->detached_copy();
-  if (input.integer) {
-    Tensor t = Tensor::empty(input.shape, Dtype::I64);
-    const auto low = static_cast<std::int64_t>(input.low);
-    const auto count = static_cast<std::int64_t>(input.high) - low;
-    for (std::int64_t& v : t.mutable_data<std::int64_t>()) v = low + random.below(count);
-    return t;
-  }
-  Tensor t = Tensor::empty(input.shape, Dtype::F64);
-  const auto out = t.mutable_data<double>();
-  const double width = input.high - input.low;
-  const auto order = input.distinct ? random.permutation(t.numel()) : std::vector<std::int64_t>{};
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    const double at = input.distinct
-                          ? static_cast<double>(order[i]) / static_cast<double>(t.numel())
-                          : random.uniform();
-    out[i] = static_cast<float>(away_from_kinks(input.low + width * at, input.kinks));
-  }
-  return t;
-}
-
-std::vector<Tensor> make_all(const std::vector<OpInput>& inputs, Dtype dtype) {
-  Random random(7, "op table inputs");
-  std::vector<Tensor> tensors;
-  for (const OpInput& input : inputs) {
-    const Tensor t = make(input, random);
-    tensors.push_back(is_float(t.dtype()) ? t.detached_copy(dtype) : t);
-    if (is_float(t.dtype()) && input.differentiable) tensors.back().set_requires_grad();
-  }
-  return tensors;
-}
 
 /// Standard normal, of float32 precision.
 Tensor cotangent_like(const Tensor& y) {
@@ -149,7 +102,7 @@ class RestoreThreads {
 void check_first_order(const OpRow& row, Faults& faults) {
   const RestoreThreads one(1);  // thousands of tiny calls
   const auto result =
-      gradcheck(row.f, make_all(row.inputs, Dtype::F64), {.tolerance = row.tolerance});
+      gradcheck(row.f, make_inputs(row.inputs, Dtype::F64), {.tolerance = row.tolerance});
   if (!result.ok) faults.push_back("gradient: " + result.message);
 }
 
@@ -157,12 +110,12 @@ void check_second_order(const OpRow& row, Faults& faults) {
   const RestoreThreads one(1);
   const GradcheckOptions options{.tolerance = row.second_tolerance};
   if (row.refuses_second.empty()) {
-    const auto result = gradcheck_second(row.f, make_all(row.inputs, Dtype::F64), options);
+    const auto result = gradcheck_second(row.f, make_inputs(row.inputs, Dtype::F64), options);
     if (!result.ok) faults.push_back("second derivative: " + result.message);
     return;
   }
   try {
-    (void)gradcheck_second(row.f, make_all(row.inputs, Dtype::F64), options);
+    (void)gradcheck_second(row.f, make_inputs(row.inputs, Dtype::F64), options);
     faults.push_back("second derivative: given, but the row says that it is refused");
   } catch (const Error& error) {
     if (std::string(error.what()).find(row.refuses_second) == std::string::npos) {
@@ -188,8 +141,9 @@ void check_defined_and_finite(const OpRow& row, const Result& result, Faults& fa
 }
 
 /// Defined gradients, repeatability, memory filled with NaN and untouched inputs.
+/// CASES AG-09, AG-15, LN-21.
 void check_repeatability(const OpRow& row, Dtype dtype, Faults& faults) {
-  const std::vector<Tensor> inputs = make_all(row.inputs, dtype);
+  const std::vector<Tensor> inputs = make_inputs(row.inputs, dtype);
   const Result first = forward_backward(row.f, inputs);
   compare_bits("when repeated", first, forward_backward(row.f, inputs), faults);
   {
@@ -198,7 +152,7 @@ void check_repeatability(const OpRow& row, Dtype dtype, Faults& faults) {
     check_defined_and_finite(row, poisoned, faults);
     compare_bits("in memory filled with NaN", first, poisoned, faults);
   }
-  const std::vector<Tensor> fresh = make_all(row.inputs, dtype);
+  const std::vector<Tensor> fresh = make_inputs(row.inputs, dtype);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (!same_bits(inputs[i], fresh[i])) {
       faults.push_back("input " + std::to_string(i) + " was changed");
@@ -207,8 +161,8 @@ void check_repeatability(const OpRow& row, Dtype dtype, Faults& faults) {
 }
 
 void check_float32(const OpRow& row, Faults& faults) {
-  const Result single = forward_backward(row.f, make_all(row.inputs, Dtype::F32));
-  const Result reference = forward_backward(row.f, make_all(row.inputs, Dtype::F64));
+  const Result single = forward_backward(row.f, make_inputs(row.inputs, Dtype::F32));
+  const Result reference = forward_backward(row.f, make_inputs(row.inputs, Dtype::F64));
   for_each_pair(single, reference, [&](const std::string& name, const Tensor& a, const Tensor& b) {
     if (!a.defined() || !b.defined()) return;
     const double error = relative_difference(a, b);
@@ -219,10 +173,12 @@ void check_float32(const OpRow& row, Faults& faults) {
   });
 }
 
+/// CASES RT-01.
 void check_threads(const OpRow& row, Faults& faults) {
   const RestoreThreads restore;
   for (const Dtype dtype : {Dtype::F32, Dtype::F64}) {
-    const std::vector<Tensor> inputs = make_all(row.large.empty() ? row.inputs : row.large, dtype);
+    const std::vector<Tensor> inputs =
+        make_inputs(row.large.empty() ? row.inputs : row.large, dtype);
     set_num_threads(1);
     const Result one = forward_backward(row.f, inputs);
     for (const int threads : {2, 3, 8}) {
@@ -233,9 +189,9 @@ void check_threads(const OpRow& row, Faults& faults) {
   }
 }
 
-/// Entries and storages return to where they were, with and without a backward.
+/// Entries and storages return to where they were, with and without a backward. CASES AG-03.
 void check_leaks(const OpRow& row, Faults& faults) {
-  const std::vector<Tensor> inputs = make_all(row.inputs, Dtype::F64);
+  const std::vector<Tensor> inputs = make_inputs(row.inputs, Dtype::F64);
   (void)forward_backward(row.f, inputs);  // scratch memory that stays is there from now on
   const std::int64_t entries = Tape::live_entries();
   const std::int64_t blocks = memory_stats().live_blocks;
@@ -251,40 +207,6 @@ void check_leaks(const OpRow& row, Faults& faults) {
 }
 
 }  // namespace
-
-OpInput OpInput::away_from(std::vector<double> points) const {
-  OpInput input = *this;
-  input.kinks = std::move(points);
-  return input;
-}
-
-OpInput OpInput::constant() const {
-  OpInput input = *this;
-  input.differentiable = false;
-  return input;
-}
-
-OpInput OpInput::without_near_ties() const {
-  OpInput input = *this;
-  input.distinct = true;
-  return input;
-}
-
-OpInput real(const Shape& shape, double low, double high) {
-  return {.shape = shape, .low = low, .high = high};
-}
-
-OpInput integers(const Shape& shape, std::int64_t low, std::int64_t high) {
-  return {.shape = shape,
-          .low = static_cast<double>(low),
-          .high = static_cast<double>(high),
-          .integer = true,
-          .differentiable = false};
-}
-
-OpInput values(const Tensor& tensor) {
-  return {.shape = tensor.shape(), .differentiable = is_float(tensor.dtype()), .given = tensor};
-}
 
 std::vector<std::string> op_faults(const OpRow& row) {
   Faults faults;

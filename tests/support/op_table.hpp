@@ -43,6 +43,10 @@ struct OpInput {
 /// Given values: f64 (with a gradient) or i64.
 [[nodiscard]] OpInput values(const Tensor& tensor);
 
+/// The inputs as leaves, floating ones in `dtype`. They are numbers of float32, so that a float32
+/// run and a float64 run start from the same ones; every call makes the same ones.
+[[nodiscard]] std::vector<Tensor> make_inputs(const std::vector<OpInput>& inputs, Dtype dtype);
+
 struct OpRow {
   std::string name;             ///< of the test: letters, digits and underscores
   TensorFunction f;             ///< works in the dtype of its inputs

@@ -10,6 +10,7 @@
 #include <steadygrad/core/tape.hpp>
 
 #include "tests/support/golden.hpp"
+#include "tests/support/message_of.hpp"
 #include "tests/support/op_table.hpp"
 
 namespace steady {
@@ -18,15 +19,6 @@ namespace {
 using namespace testing_support;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-std::string message_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no exception";
-}
 
 const bool ShapingTable =
     register_ops("Shaping", {
