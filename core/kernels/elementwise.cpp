@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/kernels/elementwise.hpp>
@@ -82,6 +83,26 @@ void row(F f, const T* a, std::int64_t sa, const T* b, std::int64_t sb, T* y, st
   }
 }
 
+/// One row of where; a step is 0 or 1.
+template <std::int64_t C, std::int64_t A, std::int64_t B, class T>
+void select(const T* c, const T* a, const T* b, T* y, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T yes = a[i * A];
+    const T no = b[i * B];
+    y[i] = c[i * C] != 0 ? yes : no;
+  }
+}
+
+/// The select for the steps of condition, a and b.
+template <class T>
+auto select_for(std::int64_t c, std::int64_t a, std::int64_t b) {
+  using Select = void (*)(const T*, const T*, const T*, T*, std::int64_t);
+  constexpr std::array<Select, 8> table = {
+      select<0, 0, 0, T>, select<0, 0, 1, T>, select<0, 1, 0, T>, select<0, 1, 1, T>,
+      select<1, 0, 0, T>, select<1, 0, 1, T>, select<1, 1, 0, T>, select<1, 1, 1, T>};
+  return table[static_cast<std::size_t>(4 * c + 2 * a + b)];
+}
+
 template <class T, class F>
 void binary_rows(F f, const Broadcast& plan, std::span<const T> a, std::span<const T> b,
                  std::span<T> y) {
@@ -152,16 +173,10 @@ void where(const Broadcast& plan, std::span<const T> condition, std::span<const 
   check_operand("where", plan, 1, a.size());
   check_operand("where", plan, 2, b.size());
   const auto last = static_cast<std::size_t>(plan.rank - 1);
+  const auto run = select_for<T>(plan.stride[0][last], plan.stride[1][last], plan.stride[2][last]);
   parallel_for(plan.numel, Chunk, [&](std::int64_t begin, std::int64_t end) {
     for_each_row(plan, begin, end, [&](std::int64_t to, const auto& from, std::int64_t count) {
-      const T* c = condition.data() + from[0];
-      const T* p = a.data() + from[1];
-      const T* q = b.data() + from[2];
-      T* out = y.data() + to;
-      const std::int64_t sc = plan.stride[0][last];
-      const std::int64_t sp = plan.stride[1][last];
-      const std::int64_t sq = plan.stride[2][last];
-      for (std::int64_t i = 0; i < count; ++i) out[i] = c[i * sc] != 0 ? p[i * sp] : q[i * sq];
+      run(condition.data() + from[0], a.data() + from[1], b.data() + from[2], y.data() + to, count);
     });
   });
 }

@@ -8,6 +8,18 @@
 namespace steady::kernels {
 namespace {
 
+/// Sum in eight double lanes.
+template <class T>
+double short_sum(const T* x, std::int64_t n) {
+  constexpr std::int64_t Lanes = 8;
+  double lane[Lanes] = {};
+  std::int64_t i = 0;
+  for (; i + Lanes <= n; i += Lanes)
+    for (std::int64_t j = 0; j < Lanes; ++j) lane[j] += static_cast<double>(x[i + j]);
+  for (std::int64_t j = 0; i < n; ++i, ++j) lane[j] += static_cast<double>(x[i]);
+  return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
+}
+
 /// Sum of n values: blocks of 256 in T (32 lanes of 8 values), the blocks in double.
 template <class T>
 double row_sum(const T* x, std::int64_t n) {
@@ -24,8 +36,7 @@ double row_sum(const T* x, std::int64_t n) {
       for (std::int64_t j = 0; j < half; ++j) lane[j] += lane[j + half];
     total += static_cast<double>(lane[0]);
   }
-  for (; i < n; ++i) total += static_cast<double>(x[i]);
-  return total;
+  return total + short_sum(x + i, n - i);
 }
 
 /// acc[j] += sum of x[r, j] over rows of `pitch` elements; eight rows in T, then once in double.
