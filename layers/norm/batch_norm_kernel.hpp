@@ -55,13 +55,9 @@ void batch_norm_backward(const ColumnShape& shape, std::span<const T> x, std::sp
                          std::span<const T> gamma, std::span<const T> stats, std::span<T> dx,
                          std::span<T> dgamma, std::span<T> dbeta, std::span<double> workspace);
 
-/// The first half of batch_norm_backward: s1 = sum dy, s2 = sum dy * (x - mean), both [channels].
-template <class T>
-void batch_norm_backward_sums(const ColumnShape& shape, std::span<const T> x, std::span<const T> dy,
-                              std::span<const T> stats, std::span<double> s1, std::span<double> s2,
-                              std::span<double> workspace);
-
-/// The second half: dx from sums over `count` rows in all (rows of every process).
+/// The second half of batch_norm_backward, after column_sums: dx from s1 = sum of dy and
+/// s2 = sum of dy * (x - mean), both [channels], over `count` rows in all (rows of every process).
+/// Both empty: statistics that are constants.
 template <class T>
 void batch_norm_backward_input(const ColumnShape& shape, double count, std::span<const T> x,
                                std::span<const T> dy, std::span<const T> gamma,

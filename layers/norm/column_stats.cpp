@@ -1,10 +1,236 @@
-#include <cmath>
+#include <algorithm>
 #include <limits>
+#include <numeric>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/layers/norm/column_stats.hpp>
 #include <steadygrad/layers/norm/row_stats.hpp>
+#include <type_traits>
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "layers/norm/column_stats.cpp"
+#include <hwy/foreach_target.h>
+// After foreach_target, which fixes the target it is read for.
+#include <steadygrad/core/kernels/simd-inl.hpp>
+
+// Columns are reduced in strips of vectors held in registers, over sub-blocks of SumLines lines in
+// T; from sub-block to sub-block, and from chunk to chunk, in double.
+//
+// Moments use a running pivot K, the mean so far rounded to T (for the first sub-block its own
+// mean):
+//   c = sum (x - K),  q = sum (x - K)^2,  mean of the sub-block = K + c/n,  M2 = q - c^2/n,
+// merged after Chan, Golub & LeVeque. The error of q is eps * n * (mean - K)^2, and the merge
+// itself adds at least half of n * (mean - K)^2 to M2: the relative error stays of the order of
+// eps.
+
+HWY_BEFORE_NAMESPACE();
 namespace steady {
+namespace HWY_NAMESPACE {
+namespace {
+
+constexpr std::int64_t SumLines = 64;
+constexpr int StripVectors = 4;
+
+template <class T>
+constexpr std::size_t MaxLanes = HWY_MAX_BYTES / sizeof(T);
+
+// Calls strip(column, integral_constant vectors, part) for the strips of [0, columns).
+template <class T, class Strip>
+HWY_INLINE void for_strips(std::int64_t columns, Strip&& strip) {
+  const std::int64_t step = lanes<T>();
+  std::int64_t j = 0;
+  for (; j + StripVectors * step <= columns; j += StripVectors * step) {
+    strip(j, std::integral_constant<int, StripVectors>{}, Whole{});
+  }
+  for (; j + step <= columns; j += step) strip(j, std::integral_constant<int, 1>{}, Whole{});
+  if (j < columns) strip(j, std::integral_constant<int, 1>{}, Part{columns - j});
+}
+
+template <class T, int kVectors>
+HWY_INLINE std::int64_t width_of(Whole) {
+  return kVectors * lanes<T>();
+}
+template <class T, int kVectors>
+HWY_INLINE std::int64_t width_of(Part part) {
+  return std::min(part.count, lanes<T>());  // the same, and a bound the compiler can see
+}
+
+// One strip of one sub-block of n lines; `before` lines are in mean and m2 already.
+template <class T, int kVectors, class P>
+HWY_INLINE void moments_strip(const T* x, std::int64_t stride, std::int64_t n, std::int64_t before,
+                              P part, double* mean, double* m2) {
+  HWY_ALIGN T pivots[kVectors * MaxLanes<T>] = {};
+  HWY_ALIGN T sums[kVectors * MaxLanes<T>] = {};
+  HWY_ALIGN T squares[kVectors * MaxLanes<T>] = {};
+  const std::int64_t step = lanes<T>();
+  const std::int64_t width = width_of<T, kVectors>(part);
+  Vec<T> pivot[kVectors], c[kVectors], q[kVectors];
+  for (int v = 0; v < kVectors; ++v) c[v] = q[v] = fill(T(0));
+  if (before == 0) {
+    for (std::int64_t line = 0; line < n; ++line) {
+      for (int v = 0; v < kVectors; ++v) {
+        c[v] = hn::Add(c[v], load(x + line * stride + v * step, part));
+      }
+    }
+    for (int v = 0; v < kVectors; ++v) {
+      pivot[v] = hn::Mul(c[v], fill(T(1) / static_cast<T>(n)));
+      store(pivot[v], pivots + v * step, Whole{});
+      c[v] = fill(T(0));
+    }
+  } else {
+    for (std::int64_t j = 0; j < width; ++j) pivots[j] = static_cast<T>(mean[j]);
+    for (int v = 0; v < kVectors; ++v) pivot[v] = load<T>(pivots + v * step, part);
+  }
+  for (std::int64_t line = 0; line < n; ++line) {
+    for (int v = 0; v < kVectors; ++v) {
+      const Vec<T> d = hn::Sub(load(x + line * stride + v * step, part), pivot[v]);
+      c[v] = hn::Add(c[v], d);
+      q[v] = fma(d, d, q[v]);
+    }
+  }
+  for (int v = 0; v < kVectors; ++v) {
+    store(c[v], sums + v * step, Whole{});
+    store(q[v], squares + v * step, Whole{});
+  }
+  const auto count = static_cast<double>(n);
+  const double share = count / static_cast<double>(n + before);
+  const double weight = static_cast<double>(before) * share;
+  const double inverse = 1.0 / count;
+  for (std::int64_t j = 0; j < width; ++j) {
+    const double low = static_cast<double>(sums[j]) * inverse;
+    const double part_mean = static_cast<double>(pivots[j]) + low;
+    const double part_m2 = static_cast<double>(squares[j]) - static_cast<double>(sums[j]) * low;
+    const double d = before == 0 ? 0.0 : part_mean - mean[j];
+    m2[j] = (before == 0 ? 0.0 : m2[j]) + (part_m2 + d * d * weight);
+    mean[j] = before == 0 ? part_mean : mean[j] + d * share;
+  }
+}
+
+template <class T>
+HWY_FLATTEN void moments(const T* x, std::int64_t stride, std::int64_t lines, std::int64_t columns,
+                         double* mean, double* m2) {
+  for (std::int64_t line = 0; line < lines; line += SumLines) {
+    const std::int64_t n = std::min(SumLines, lines - line);
+    for_strips<T>(columns, [&](std::int64_t j, auto vectors, auto part) HWY_ATTR {
+      moments_strip<T, vectors()>(x + line * stride + j, stride, n, line, part, mean + j, m2 + j);
+    });
+  }
+}
+
+template <class T, int kVectors, class P>
+HWY_INLINE void sums_strip(const T* x, const T* dy, const T* pivots, std::int64_t stride,
+                           std::int64_t n, P part, double* s1, double* s2) {
+  HWY_ALIGN T first[kVectors * MaxLanes<T>] = {};
+  HWY_ALIGN T second[kVectors * MaxLanes<T>] = {};
+  const std::int64_t step = lanes<T>();
+  Vec<T> pivot[kVectors], a[kVectors], b[kVectors];
+  for (int v = 0; v < kVectors; ++v) {
+    pivot[v] = load(pivots + v * step, part);
+    a[v] = b[v] = fill(T(0));
+  }
+  for (std::int64_t line = 0; line < n; ++line) {
+    for (int v = 0; v < kVectors; ++v) {
+      const Vec<T> u = load(dy + line * stride + v * step, part);
+      a[v] = hn::Add(a[v], u);
+      b[v] = fma(u, hn::Sub(load(x + line * stride + v * step, part), pivot[v]), b[v]);
+    }
+  }
+  for (int v = 0; v < kVectors; ++v) {
+    store(a[v], first + v * step, Whole{});
+    store(b[v], second + v * step, Whole{});
+  }
+  const std::int64_t width = width_of<T, kVectors>(part);
+  for (std::int64_t j = 0; j < width; ++j) {
+    s1[j] += static_cast<double>(first[j]);
+    s2[j] += static_cast<double>(second[j]);
+  }
+}
+
+template <class T>
+HWY_FLATTEN void sums(const T* x, const T* dy, const T* pivots, std::int64_t stride,
+                      std::int64_t lines, std::int64_t columns, double* s1, double* s2) {
+  for (std::int64_t line = 0; line < lines; line += SumLines) {
+    const std::int64_t n = std::min(SumLines, lines - line);
+    for_strips<T>(columns, [&](std::int64_t j, auto vectors, auto part) HWY_ATTR {
+      sums_strip<T, vectors()>(x + line * stride + j, dy + line * stride + j, pivots + j, stride, n,
+                               part, s1 + j, s2 + j);
+    });
+  }
+}
+
+}  // namespace
+
+void column_moments_f32(const float* x, std::int64_t stride, std::int64_t lines,
+                        std::int64_t columns, double* mean, double* m2) {
+  moments(x, stride, lines, columns, mean, m2);
+}
+void column_moments_f64(const double* x, std::int64_t stride, std::int64_t lines,
+                        std::int64_t columns, double* mean, double* m2) {
+  moments(x, stride, lines, columns, mean, m2);
+}
+void column_sums_f32(const float* x, const float* dy, const float* pivots, std::int64_t stride,
+                     std::int64_t lines, std::int64_t columns, double* s1, double* s2) {
+  sums(x, dy, pivots, stride, lines, columns, s1, s2);
+}
+void column_sums_f64(const double* x, const double* dy, const double* pivots, std::int64_t stride,
+                     std::int64_t lines, std::int64_t columns, double* s1, double* s2) {
+  sums(x, dy, pivots, stride, lines, columns, s1, s2);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace steady
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace steady {
+
+using detail::check_span;
+using detail::ColumnPlan;
+
+namespace {
+
+HWY_EXPORT(column_moments_f32);
+HWY_EXPORT(column_moments_f64);
+HWY_EXPORT(column_sums_f32);
+HWY_EXPORT(column_sums_f64);
+
+template <class T>
+auto moments_worker() {
+  if constexpr (std::is_same_v<T, float>) {
+    return HWY_DYNAMIC_DISPATCH(column_moments_f32);
+  } else {
+    return HWY_DYNAMIC_DISPATCH(column_moments_f64);
+  }
+}
+
+template <class T>
+auto sums_worker() {
+  if constexpr (std::is_same_v<T, float>) {
+    return HWY_DYNAMIC_DISPATCH(column_sums_f32);
+  } else {
+    return HWY_DYNAMIC_DISPATCH(column_sums_f64);
+  }
+}
+
+// Merges the moments [chunk][mean, M2][period] into chunk 0; the counts are those of the plan.
+void merge_chunks(const ColumnPlan& plan, double* partials) {
+  double* mean = partials;
+  double* m2 = partials + plan.period;
+  for (std::int64_t chunk = 1; chunk < plan.chunks; ++chunk) {
+    const double* next_mean = partials + chunk * 2 * plan.period;
+    const double* next_m2 = next_mean + plan.period;
+    const auto before = static_cast<double>(chunk * plan.chunk_lines);
+    const auto n =
+        static_cast<double>(std::min(plan.chunk_lines, plan.lines - chunk * plan.chunk_lines));
+    const double share = n / (before + n);
+    for (std::int64_t j = 0; j < plan.period; ++j) {
+      const double d = next_mean[j] - mean[j];
+      mean[j] += d * share;
+      m2[j] += next_m2[j] + d * d * (before * share);
+    }
+  }
+}
+
+}  // namespace
 
 double Moments::unbiased_variance() const {
   return n < 2 ? std::numeric_limits<double>::quiet_NaN() : m2 / (n - 1);
@@ -13,41 +239,147 @@ double Moments::unbiased_variance() const {
 Moments merge(const Moments& first, const Moments& second) {
   if (first.n == 0) return second;
   if (second.n == 0) return first;
-  const double n = first.n + second.n;
   const double d = second.mean - first.mean;
-  return {n, first.mean + d * (second.n / n),
-          first.m2 + second.m2 + d * d * (first.n * (second.n / n))};
+  const double share = second.n / (first.n + second.n);
+  return {first.n + second.n, first.mean + d * share,
+          first.m2 + second.m2 + d * d * (first.n * share)};
 }
 
 void merge_moments(std::span<const Moments> next, std::span<Moments> total) {
-  detail::check_span("merge_moments", "next", next.size(), static_cast<std::int64_t>(total.size()),
-                     false);
+  check_span("merge_moments", "next", next.size(), static_cast<std::int64_t>(total.size()), false);
   for (std::size_t c = 0; c < total.size(); ++c) total[c] = merge(total[c], next[c]);
 }
 
-std::int64_t column_workspace(const ColumnShape& shape) { return 64 * 3 * shape.channels; }
+std::int64_t column_workspace(const ColumnShape& shape) {
+  const ColumnPlan plan(shape);
+  return plan.chunks * ColumnPlan::Kinds * plan.period + ColumnPlan::Kinds * plan.channels;
+}
 
 template <class T>
 void column_moments(const ColumnShape& shape, std::span<const T> x, std::span<Moments> moments,
                     std::span<double> workspace) {
   const char* op = "column_moments";
-  detail::check_span(op, "x", x.size(), shape.elements(), false);
-  detail::check_span(op, "moments", moments.size(), shape.channels, false);
-  detail::check_span(op, "workspace", workspace.size(), column_workspace(shape), false);
-  const auto channels = static_cast<std::size_t>(shape.channels);
-  for (std::size_t c = 0; c < channels; ++c) {
-    double mean = 0, m2 = 0;
-    for (std::size_t i = c; i < x.size(); i += channels) mean += double(x[i]);
-    mean /= double(shape.rows);
-    for (std::size_t i = c; i < x.size(); i += channels) {
-      m2 += (double(x[i]) - mean) * (double(x[i]) - mean);
+  ColumnPlan::check(op, shape);
+  check_span(op, "x", x.size(), shape.elements(), false);
+  check_span(op, "moments", moments.size(), shape.channels, false);
+  check_span(op, "workspace", workspace.size(), column_workspace(shape), false);
+  const ColumnPlan plan(shape);
+  const auto worker = moments_worker<T>();
+  double* partials = workspace.data();
+  plan.for_pieces(false, [&](std::int64_t chunk, std::int64_t line, std::int64_t lines,
+                             std::int64_t column, std::int64_t columns) {
+    double* mean = partials + chunk * 2 * plan.period + column;
+    worker(x.data() + line * plan.period + column, plan.period, lines, columns, mean,
+           mean + plan.period);
+  });
+  merge_chunks(plan, partials);
+  const T* rest = x.data() + plan.lines * plan.period;
+  for (std::int64_t c = 0; c < plan.channels; ++c) {
+    Moments total;
+    for (std::int64_t j = c; plan.lines > 0 && j < plan.period; j += plan.channels) {
+      const double m2 = partials[plan.period + j];
+      total = merge(total, {static_cast<double>(plan.lines), partials[j], m2 < 0 ? 0 : m2});
     }
-    moments[c] = shape.rows == 0 ? Moments{} : Moments{double(shape.rows), mean, m2};
+    for (std::int64_t row = 0; row < plan.rest_rows; ++row) {
+      total = merge(total, {1, static_cast<double>(rest[row * plan.channels + c]), 0});
+    }
+    moments[static_cast<std::size_t>(c)] = total;
   }
 }
+
+template <class T>
+void column_sums(const ColumnShape& shape, std::span<const T> x, std::span<const T> dy,
+                 std::span<const T> stats, std::span<double> s1, std::span<double> s2,
+                 std::span<double> workspace) {
+  const char* op = "column_sums";
+  ColumnPlan::check(op, shape);
+  check_span(op, "x", x.size(), shape.elements(), false);
+  check_span(op, "dy", dy.size(), shape.elements(), false);
+  check_span(op, "stats", stats.size(), 3 * shape.channels, false);
+  check_span(op, "s1", s1.size(), shape.channels, false);
+  check_span(op, "s2", s2.size(), shape.channels, false);
+  check_span(op, "workspace", workspace.size(), column_workspace(shape), false);
+  const ColumnPlan plan(shape);
+  const auto worker = sums_worker<T>();
+  double* partials = workspace.data();
+  plan.for_pieces(false, [&](std::int64_t chunk, std::int64_t line, std::int64_t lines,
+                             std::int64_t column, std::int64_t columns) {
+    T pivots[ColumnPlan::ColumnBlock];
+    for (std::int64_t j = 0; j < columns; ++j) {
+      pivots[j] = stats[static_cast<std::size_t>((column + j) % plan.channels)];
+    }
+    double* first = partials + chunk * 2 * plan.period + column;
+    double* second = first + plan.period;
+    std::fill_n(first, columns, 0.0);
+    std::fill_n(second, columns, 0.0);
+    const std::int64_t at = line * plan.period + column;
+    worker(x.data() + at, dy.data() + at, pivots, plan.period, lines, columns, first, second);
+  });
+  for (std::int64_t chunk = 1; chunk < plan.chunks; ++chunk) {
+    const double* next = partials + chunk * 2 * plan.period;
+    for (std::int64_t j = 0; j < 2 * plan.period; ++j) partials[j] += next[j];
+  }
+  const std::int64_t rest = plan.lines * plan.period;
+  for (std::int64_t c = 0; c < plan.channels; ++c) {
+    const auto mean = static_cast<double>(stats[static_cast<std::size_t>(c)]);
+    const auto low = static_cast<double>(stats[static_cast<std::size_t>(plan.channels + c)]);
+    double first = 0, second = 0;
+    for (std::int64_t j = c; plan.lines > 0 && j < plan.period; j += plan.channels) {
+      first += partials[j];
+      second += partials[plan.period + j];
+    }
+    for (std::int64_t i = rest + c; i < shape.elements(); i += plan.channels) {
+      const auto u = static_cast<double>(dy[static_cast<std::size_t>(i)]);
+      first += u;
+      second += u * (static_cast<double>(x[static_cast<std::size_t>(i)]) - mean);
+    }
+    s1[static_cast<std::size_t>(c)] = first;
+    s2[static_cast<std::size_t>(c)] = second - low * first;
+  }
+}
+
 template void column_moments(const ColumnShape&, std::span<const float>, std::span<Moments>,
                              std::span<double>);
 template void column_moments(const ColumnShape&, std::span<const double>, std::span<Moments>,
                              std::span<double>);
+template void column_sums(const ColumnShape&, std::span<const float>, std::span<const float>,
+                          std::span<const float>, std::span<double>, std::span<double>,
+                          std::span<double>);
+template void column_sums(const ColumnShape&, std::span<const double>, std::span<const double>,
+                          std::span<const double>, std::span<double>, std::span<double>,
+                          std::span<double>);
 
+namespace detail {
+
+ColumnPlan::ColumnPlan(const ColumnShape& shape)
+    : channels(shape.channels),
+      period(shape.channels),
+      column_blocks((shape.channels + ColumnBlock - 1) / ColumnBlock) {
+  constexpr std::int64_t Lanes = 16;  // a full vector of the widest target
+  constexpr std::int64_t Line = 64;   // a full strip
+  constexpr std::int64_t LineLimit = 512;
+  constexpr std::int64_t ChunkElements = 65536;
+  constexpr std::int64_t ChunkLimit = 64;
+  if (shape.rows == 0) return;
+  const std::int64_t even = std::lcm(channels, Lanes);
+  if (even <= LineLimit) {
+    const std::int64_t wanted = even * std::max<std::int64_t>(Line / even, 1) / channels;
+    if (shape.rows >= 4 * wanted) fold = wanted;
+  }
+  period = fold * channels;
+  lines = shape.rows / fold;
+  rest_rows = shape.rows % fold;
+  chunk_lines = std::max({(ChunkElements + period - 1) / period,
+                          (lines + ChunkLimit - 1) / ChunkLimit, std::int64_t{64}});
+  chunks = (lines + chunk_lines - 1) / chunk_lines;
+}
+
+void ColumnPlan::check(const char* op, const ColumnShape& shape) {
+  STEADY_CHECK(ShapeError, shape.rows >= 0 && shape.channels >= 1,
+               "{}: needs rows >= 0 and channels >= 1; got rows {}, channels {}", op, shape.rows,
+               shape.channels);
+}
+
+}  // namespace detail
 }  // namespace steady
+#endif

@@ -1,10 +1,208 @@
+#include <algorithm>
 #include <cmath>
+#include <steadygrad/core/parallel.hpp>
 #include <steadygrad/layers/norm/rms_norm_kernel.hpp>
+#include <type_traits>
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "layers/norm/rms_norm_kernel.cpp"
+#include <hwy/foreach_target.h>
+// After foreach_target, which fixes the target they are read for.
+#include <steadygrad/core/kernels/simd-inl.hpp>
+#include <steadygrad/layers/norm/row_walk-inl.hpp>
+
+// Derivation, one row of D elements; m(.) is the mean over the row, u = dy, g the gain, w = g * u:
+//   xhat = x * r,  r = (m(x^2) + eps)^(-1/2),  y = g * xhat.
+// From d r = -r^2 m(xhat dx) follows d xhat = r * P(dx) with
+//   P(v) = v - xhat * m(v * xhat),
+// symmetric, hence
+//   dx = r * P(w),   dgamma = sum over rows of u * xhat.
+// The gain 1 + gamma has the derivative of gamma.
+// Its derivative: rms_norm_double_backward.cpp.
+
+#ifndef STEADY_LAYERS_NORM_RMS_NORM_WORK
+#define STEADY_LAYERS_NORM_RMS_NORM_WORK
+namespace steady {
+namespace {
+
+template <class T>
+struct RmsNormWork {
+  std::int64_t width, period;
+  double eps;
+  T offset;  // of the gain
+  const T* x;
+  const T* dy;  // backward
+  detail::RowGains<T> gains;
+  T* out;    // y or dx, dx may be null
+  T* stats;  // written by forward where not null, read by backward
+};
+
+}  // namespace
+}  // namespace steady
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace steady {
+namespace HWY_NAMESPACE {
+namespace {
+
+template <class T>
+HWY_INLINE Vec<T> gain(const RmsNormWork<T>& a, std::int64_t at, auto part) {
+  return hn::Add(load(a.gains.gamma + (at & a.gains.gamma_mask), part), fill(a.offset));
+}
+
+// Scales row r while it sums the squares of row r + 1: reads and writes of memory overlap. The
+// first row of a task is summed through the same pieces, so no row's bits depend on its place.
+template <class T>
+HWY_FLATTEN void forward_rows(const RmsNormWork<T>& a, std::int64_t begin, std::int64_t end) {
+  const T* x = a.x + begin * a.width;
+  T* y = a.out + begin * a.width;
+  double sum = 0;
+  for_pieces<T>(a.width, a.period, [&](std::int64_t i, std::int64_t, std::int64_t n) HWY_ATTR {
+    Sum<T> s;
+    for_vectors<T>(n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
+      const Vec<T> v = load(x + i + j, part);
+      s.add_product(k, v, v);
+    });
+    sum += static_cast<double>(s.total());
+  });
+  for (std::int64_t r = begin; r < end; ++r, x += a.width, y += a.width) {
+    const T* next = r + 1 < end ? x + a.width : x;
+    const T scale = static_cast<T>(1.0 / std::sqrt(sum / static_cast<double>(a.width) + a.eps));
+    if (a.stats != nullptr) a.stats[r] = scale;
+    const Vec<T> rstd = fill(scale);
+    sum = 0;
+    for_pieces<T>(a.width, a.period, [&](std::int64_t i, std::int64_t at, std::int64_t n) HWY_ATTR {
+      Sum<T> s;
+      for_vectors<T>(n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
+        const Vec<T> xhat = hn::Mul(load(x + i + j, part), rstd);
+        store(hn::Mul(xhat, gain(a, at + j, part)), y + i + j, part);
+        const Vec<T> v = load(next + i + j, part);
+        s.add_product(k, v, v);
+      });
+      sum += static_cast<double>(s.total());
+    });
+  }
+}
+
+// One block of rows. dx of row r and the sum w * x of row r + 1 in one loop, the parameter gradient
+// in the same pass: x and dy are read from memory once.
+template <class T, bool kInput, bool kParams>
+HWY_FLATTEN void backward_block(const RmsNormWork<T>& a, std::int64_t begin, std::int64_t end,
+                                T* dgamma) {
+  const T* x = a.x + begin * a.width;
+  const T* dy = a.dy + begin * a.width;
+  double sum = 0;
+  if constexpr (kInput) {
+    for_pieces<T>(a.width, a.period, [&](std::int64_t i, std::int64_t at, std::int64_t n) HWY_ATTR {
+      Sum<T> s;
+      for_vectors<T>(n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
+        const Vec<T> w = hn::Mul(load(dy + i + j, part), gain(a, at + j, part));
+        s.add_product(k, w, load(x + i + j, part));
+      });
+      sum += static_cast<double>(s.total());
+    });
+  }
+  for (std::int64_t r = begin; r < end; ++r, x += a.width, dy += a.width) {
+    const T* next_x = r + 1 < end ? x + a.width : x;
+    const T* next_dy = r + 1 < end ? dy + a.width : dy;
+    T* dx = kInput ? a.out + r * a.width : nullptr;
+    const T scale = a.stats[r];
+    const Vec<T> rstd = fill(scale);
+    const Vec<T> mean_wx =
+        fill(static_cast<T>(sum * static_cast<double>(scale) / static_cast<double>(a.width)));
+    sum = 0;
+    for_pieces<T>(a.width, a.period, [&](std::int64_t i, std::int64_t at, std::int64_t n) HWY_ATTR {
+      Sum<T> s;
+      for_vectors<T>(n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
+        const Vec<T> u = load(dy + i + j, part);
+        const Vec<T> xhat = hn::Mul(load(x + i + j, part), rstd);
+        if constexpr (kParams) {
+          T* dg = dgamma + at + j;
+          store(fma(u, xhat, load<T>(dg, part)), dg, part);
+        }
+        if constexpr (kInput) {
+          const Vec<T> g = gain(a, at + j, part);
+          store(hn::Mul(rstd, fnma(xhat, mean_wx, hn::Mul(u, g))), dx + i + j, part);
+          const Vec<T> w = hn::Mul(load(next_dy + i + j, part), g);
+          s.add_product(k, w, load(next_x + i + j, part));
+        }
+      });
+      if constexpr (kInput) sum += static_cast<double>(s.total());
+    });
+  }
+}
+
+template <class T>
+void backward_rows(const RmsNormWork<T>& a, std::int64_t begin, std::int64_t end, T* dgamma) {
+  if (dgamma == nullptr) {
+    backward_block<T, true, false>(a, begin, end, dgamma);
+  } else if (a.out == nullptr) {
+    backward_block<T, false, true>(a, begin, end, dgamma);
+  } else {
+    backward_block<T, true, true>(a, begin, end, dgamma);
+  }
+}
+
+}  // namespace
+
+void rms_norm_forward_f32(const RmsNormWork<float>& a, std::int64_t begin, std::int64_t end) {
+  forward_rows(a, begin, end);
+}
+void rms_norm_forward_f64(const RmsNormWork<double>& a, std::int64_t begin, std::int64_t end) {
+  forward_rows(a, begin, end);
+}
+void rms_norm_backward_f32(const RmsNormWork<float>& a, std::int64_t begin, std::int64_t end,
+                           float* dgamma) {
+  backward_rows(a, begin, end, dgamma);
+}
+void rms_norm_backward_f64(const RmsNormWork<double>& a, std::int64_t begin, std::int64_t end,
+                           double* dgamma) {
+  backward_rows(a, begin, end, dgamma);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace steady
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 namespace steady {
 
 using detail::check_span;
+using detail::RepeatedGains;
 using detail::RowPlan;
+
+namespace {
+
+HWY_EXPORT(rms_norm_forward_f32);
+HWY_EXPORT(rms_norm_forward_f64);
+HWY_EXPORT(rms_norm_backward_f32);
+HWY_EXPORT(rms_norm_backward_f64);
+
+template <class T>
+auto forward_worker() {
+  if constexpr (std::is_same_v<T, float>) {
+    return HWY_DYNAMIC_DISPATCH(rms_norm_forward_f32);
+  } else {
+    return HWY_DYNAMIC_DISPATCH(rms_norm_forward_f64);
+  }
+}
+
+template <class T>
+auto backward_worker() {
+  if constexpr (std::is_same_v<T, float>) {
+    return HWY_DYNAMIC_DISPATCH(rms_norm_backward_f32);
+  } else {
+    return HWY_DYNAMIC_DISPATCH(rms_norm_backward_f64);
+  }
+}
+
+template <class T>
+T gain_offset(bool unit_offset, std::span<const T> gamma) {
+  return unit_offset && !gamma.empty() ? T(1) : T(0);
+}
+
+}  // namespace
 
 template <class T>
 void rms_norm_forward(const RowShape& shape, double eps, bool unit_offset, std::span<const T> x,
@@ -15,20 +213,14 @@ void rms_norm_forward(const RowShape& shape, double eps, bool unit_offset, std::
   check_span(op, "gamma", gamma.size(), shape.affine, true);
   check_span(op, "y", y.size(), shape.elements(), false);
   check_span(op, "stats", stats.size(), shape.rows, true);
-  const auto width = static_cast<std::size_t>(shape.width);
-  const auto affine = static_cast<std::size_t>(shape.affine);
-  const double offset = unit_offset ? 1.0 : 0.0;
-  for (std::size_t r = 0; r < static_cast<std::size_t>(shape.rows); ++r) {
-    const T* xr = x.data() + r * width;
-    double square = 0;
-    for (std::size_t i = 0; i < width; ++i) square += double(xr[i]) * double(xr[i]);
-    const double rstd = 1.0 / std::sqrt(square / double(width) + eps);
-    for (std::size_t i = 0; i < width; ++i) {
-      const double g = gamma.empty() ? 1.0 : offset + double(gamma[i % affine]);
-      y[r * width + i] = T(double(xr[i]) * rstd * g);
-    }
-    if (!stats.empty()) stats[r] = T(rstd);
-  }
+  const RowPlan plan(shape);
+  const RepeatedGains<T> gains(shape, gamma, {});
+  const RmsNormWork<T> work{shape.width, plan.period, eps,          gain_offset(unit_offset, gamma),
+                            x.data(),    nullptr,     gains.view(), y.data(),
+                            stats.data()};
+  const auto worker = forward_worker<T>();
+  parallel_for(shape.rows, plan.task_rows,
+               [&](std::int64_t begin, std::int64_t end) { worker(work, begin, end); });
 }
 
 std::int64_t rms_norm_workspace(const RowShape& shape) { return RowPlan(shape).partials(1); }
@@ -46,97 +238,36 @@ void rms_norm_backward(const RowShape& shape, bool unit_offset, std::span<const 
   check_span(op, "dx", dx.size(), shape.elements(), true);
   check_span(op, "dgamma", dgamma.size(), shape.affine, true);
   check_span(op, "workspace", workspace.size(), rms_norm_workspace(shape), false);
-  const auto width = static_cast<std::size_t>(shape.width);
-  const auto affine = static_cast<std::size_t>(shape.affine);
-  const double offset = unit_offset ? 1.0 : 0.0;
-  for (auto& v : dgamma) v = T(0);
-  for (std::size_t r = 0; r < static_cast<std::size_t>(shape.rows); ++r) {
-    const double rstd = double(stats[r]);
-    double s2 = 0;
-    for (std::size_t i = 0; i < width; ++i) {
-      const double u = double(dy[r * width + i]);
-      const double xhat = double(x[r * width + i]) * rstd;
-      s2 += u * (gamma.empty() ? 1.0 : offset + double(gamma[i % affine])) * xhat;
-      if (!dgamma.empty()) dgamma[i % affine] = T(double(dgamma[i % affine]) + u * xhat);
+  if (dx.empty() && dgamma.empty()) return;
+  const RowPlan plan(shape);
+  const RepeatedGains<T> gains(shape, gamma, {});
+  const RmsNormWork<T> work{
+      shape.width, plan.period,  0,         gain_offset(unit_offset, gamma), x.data(),
+      dy.data(),   gains.view(), dx.data(), const_cast<T*>(stats.data())};
+  const auto worker = backward_worker<T>();
+  parallel_for(plan.blocks, plan.task_blocks, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t block = first; block < last; ++block) {
+      T* partial = dgamma.empty() ? nullptr : workspace.data() + block * plan.period;
+      if (partial != nullptr) std::fill_n(partial, plan.period, T(0));
+      worker(work, block * plan.block_rows, std::min(shape.rows, (block + 1) * plan.block_rows),
+             partial);
     }
-    for (std::size_t i = 0; i < dx.size() / static_cast<std::size_t>(shape.rows); ++i) {
-      const double xhat = double(x[r * width + i]) * rstd;
-      const double w =
-          double(dy[r * width + i]) * (gamma.empty() ? 1.0 : offset + double(gamma[i % affine]));
-      dx[r * width + i] = T(rstd * (w - xhat * s2 / double(width)));
-    }
-  }
+  });
+  if (!dgamma.empty()) detail::merge_partials(shape, workspace.data(), 1, 0, dgamma);
 }
 
-template <class T>
-void rms_norm_double_backward(const RowShape& shape, bool unit_offset, std::span<const T> x,
-                              std::span<const T> dy, std::span<const T> gamma,
-                              std::span<const T> stats, std::span<const T> ddx,
-                              std::span<const T> ddgamma, std::span<T> ddy, std::span<T> dx2,
-                              std::span<T> dgamma2, std::span<T> workspace) {
-  const char* op = "rms_norm_double_backward";
-  RowPlan::check(op, shape);
-  check_span(op, "x", x.size(), shape.elements(), false);
-  check_span(op, "dy", dy.size(), shape.elements(), false);
-  check_span(op, "gamma", gamma.size(), shape.affine, true);
-  check_span(op, "stats", stats.size(), shape.rows, false);
-  check_span(op, "ddx", ddx.size(), shape.elements(), true);
-  check_span(op, "ddgamma", ddgamma.size(), shape.affine, true);
-  check_span(op, "ddy", ddy.size(), shape.elements(), true);
-  check_span(op, "dx2", dx2.size(), shape.elements(), true);
-  check_span(op, "dgamma2", dgamma2.size(), shape.affine, true);
-  check_span(op, "workspace", workspace.size(), rms_norm_workspace(shape), false);
-  const auto width = static_cast<std::size_t>(shape.width);
-  const auto affine = static_cast<std::size_t>(shape.affine);
-  const double n = double(width);
-  const double offset = unit_offset ? 1.0 : 0.0;
-  for (auto& v : dgamma2) v = T(0);
-  for (std::size_t r = 0; r < static_cast<std::size_t>(shape.rows); ++r) {
-    const double rstd = double(stats[r]);
-    auto at = [&](std::span<const T> s, std::size_t i) {
-      return s.empty() ? 0.0 : double(s[r * width + i]);
-    };
-    auto gain = [&](std::size_t i) {
-      return gamma.empty() ? 1.0 : offset + double(gamma[i % affine]);
-    };
-    auto bg = [&](std::size_t i) { return ddgamma.empty() ? 0.0 : double(ddgamma[i % affine]); };
-    double ax = 0, wx = 0, hx = 0, aw = 0;
-    for (std::size_t i = 0; i < width; ++i) {
-      const double xhat = double(x[r * width + i]) * rstd;
-      const double u = double(dy[r * width + i]), a = at(ddx, i);
-      const double w = u * gain(i), h = u * bg(i);
-      ax += a * xhat / n, wx += w * xhat / n, hx += h * xhat / n, aw += a * w / n;
-    }
-    for (std::size_t i = 0; i < width; ++i) {
-      const double xhat = double(x[r * width + i]) * rstd;
-      const double u = double(dy[r * width + i]);
-      const double pa = at(ddx, i) - xhat * ax;
-      const double pw = u * gain(i) - xhat * wx;
-      const double ph = u * bg(i) - xhat * hx;
-      if (!ddy.empty()) ddy[r * width + i] = T(gain(i) * rstd * pa + bg(i) * xhat);
-      if (!dx2.empty()) {
-        dx2[r * width + i] =
-            T(rstd * ph - rstd * rstd * (xhat * (aw - ax * wx) + wx * pa + ax * pw));
-      }
-      if (!dgamma2.empty()) {
-        dgamma2[i % affine] = T(double(dgamma2[i % affine]) + u * rstd * pa);
-      }
-    }
-  }
-}
-
-#define STEADY_INSTANTIATE(T)                                                                    \
-  template void rms_norm_forward<T>(const RowShape&, double, bool, std::span<const T>,           \
-                                    std::span<const T>, std::span<T>, std::span<T>);             \
-  template void rms_norm_backward<T>(const RowShape&, bool, std::span<const T>,                  \
-                                     std::span<const T>, std::span<const T>, std::span<const T>, \
-                                     std::span<T>, std::span<T>, std::span<T>);                  \
-  template void rms_norm_double_backward<T>(                                                     \
-      const RowShape&, bool, std::span<const T>, std::span<const T>, std::span<const T>,         \
-      std::span<const T>, std::span<const T>, std::span<const T>, std::span<T>, std::span<T>,    \
-      std::span<T>, std::span<T>);
-STEADY_INSTANTIATE(float)
-STEADY_INSTANTIATE(double)
-#undef STEADY_INSTANTIATE
+template void rms_norm_forward(const RowShape&, double, bool, std::span<const float>,
+                               std::span<const float>, std::span<float>, std::span<float>);
+template void rms_norm_forward(const RowShape&, double, bool, std::span<const double>,
+                               std::span<const double>, std::span<double>, std::span<double>);
+template void rms_norm_backward(const RowShape&, bool, std::span<const float>,
+                                std::span<const float>, std::span<const float>,
+                                std::span<const float>, std::span<float>, std::span<float>,
+                                std::span<float>);
+template void rms_norm_backward(const RowShape&, bool, std::span<const double>,
+                                std::span<const double>, std::span<const double>,
+                                std::span<const double>, std::span<double>, std::span<double>,
+                                std::span<double>);
 
 }  // namespace steady
+#endif

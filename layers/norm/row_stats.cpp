@@ -3,11 +3,11 @@
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/parallel.hpp>
 #include <steadygrad/layers/norm/row_stats.hpp>
+#include <type_traits>
 
 namespace steady::detail {
 namespace {
 
-constexpr std::int64_t PeriodLimit = 1024;    // a repeated gain is expanded to at most this many
 constexpr std::int64_t TaskElements = 65536;  // enough work to pay for handing a task to a thread
 constexpr std::int64_t TaskRows = 8;          // the row pipeline wants several rows per task
 constexpr std::int64_t BlockRows = 64;        // partials cost 4 / (3 * rows) extra memory traffic
@@ -29,6 +29,7 @@ RowPlan::RowPlan(const RowShape& shape) {
                            : std::clamp(ceil_div(rows, 8), TaskRows, BlockRows);
   blocks = ceil_div(rows, block_rows);
   task_rows = std::max(TaskElements / width, TaskRows);
+  task_blocks = std::max<std::int64_t>(TaskElements / (block_rows * width), 1);
 }
 
 void RowPlan::check(const char* op, const RowShape& shape) {
@@ -39,6 +40,60 @@ void RowPlan::check(const char* op, const RowShape& shape) {
       "width {}, affine {}",
       op, shape.rows, shape.width, shape.affine);
 }
+
+namespace {
+
+// One vector of the widest target, and more.
+alignas(64) constexpr std::array<double, 32> Ones = [] {
+  std::array<double, 32> ones{};
+  ones.fill(1.0);
+  return ones;
+}();
+alignas(64) constexpr std::array<float, 64> OnesF = [] {
+  std::array<float, 64> ones{};
+  ones.fill(1.0F);
+  return ones;
+}();
+alignas(64) constexpr std::array<double, 32> Zeros{};
+alignas(64) constexpr std::array<float, 64> ZerosF{};
+
+template <class T>
+const T* repeat(const RowShape& shape, std::int64_t period, std::span<const T> values,
+                std::span<T> room) {
+  if (period == shape.affine) return values.data();
+  for (std::int64_t base = 0; base < period; base += shape.affine) {
+    std::copy(values.begin(), values.end(), room.begin() + base);
+  }
+  return room.data();
+}
+
+template <class T>
+const T* constant(bool one) {
+  if constexpr (std::is_same_v<T, float>) {
+    return one ? OnesF.data() : ZerosF.data();
+  } else {
+    return one ? Ones.data() : Zeros.data();
+  }
+}
+
+}  // namespace
+
+template <class T>
+RepeatedGains<T>::RepeatedGains(const RowShape& shape, std::span<const T> gamma,
+                                std::span<const T> beta)
+    : view_{constant<T>(true), 0, constant<T>(false), 0} {
+  const std::int64_t period = RowPlan(shape).period;
+  if (!gamma.empty()) {
+    view_.gamma = repeat<T>(shape, period, gamma, gamma_);
+    view_.gamma_mask = -1;
+  }
+  if (!beta.empty()) {
+    view_.beta = repeat<T>(shape, period, beta, beta_);
+    view_.beta_mask = -1;
+  }
+}
+template class RepeatedGains<float>;
+template class RepeatedGains<double>;
 
 template <class T>
 void merge_partials(const RowShape& shape, const T* partials, std::int64_t kinds, std::int64_t kind,

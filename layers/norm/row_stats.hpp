@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 
@@ -19,6 +20,8 @@ struct RowShape {
 
 namespace detail {
 
+constexpr std::int64_t PeriodLimit = 1024;  // a repeated gain is expanded to at most this many
+
 /// The cut of a RowShape into work, a function of the shape alone. Everything that turns rows,
 /// width and affine into indices is here, for forward and backward alike.
 ///
@@ -35,10 +38,37 @@ class RowPlan {
   std::int64_t period = 1;      ///< affine <= period <= width
   std::int64_t block_rows = 1;  ///< rows per partial of the parameter gradients
   std::int64_t blocks = 0;
-  std::int64_t task_rows = 1;  ///< rows per task where nothing is reduced over rows
+  std::int64_t task_rows = 1;    ///< rows per task where nothing is reduced over rows
+  std::int64_t task_blocks = 1;  ///< blocks per task
 
   /// Elements of T for `kinds` partials (gain, shift) per block: [blocks][kinds][period].
   [[nodiscard]] std::int64_t partials(std::int64_t kinds) const { return blocks * kinds * period; }
+};
+
+/// Gain and shift as the row kernels read them: element number at & mask of a period. An absent one
+/// reads the same ones or zeros again and again (mask 0).
+template <class T>
+struct RowGains {
+  const T* gamma = nullptr;
+  std::int64_t gamma_mask = 0;
+  const T* beta = nullptr;
+  std::int64_t beta_mask = 0;
+};
+
+/// Storage behind RowGains where the affine width is shorter than the period: its repetition.
+template <class T>
+class RepeatedGains {
+ public:
+  RepeatedGains(const RowShape& shape, std::span<const T> gamma, std::span<const T> beta);
+  RepeatedGains(const RepeatedGains&) = delete;
+  RepeatedGains& operator=(const RepeatedGains&) = delete;
+
+  [[nodiscard]] const RowGains<T>& view() const { return view_; }
+
+ private:
+  std::array<T, PeriodLimit> gamma_;
+  std::array<T, PeriodLimit> beta_;
+  RowGains<T> view_;
 };
 
 /// out[c] = sum over blocks and periods of partial number `kind`, in that order, in double.

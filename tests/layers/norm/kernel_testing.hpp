@@ -1,0 +1,78 @@
+#pragma once
+
+#include <gtest/gtest.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <steadygrad/core/parallel.hpp>
+#include <vector>
+
+// Shared by the tests of the norm kernels: data, buffers that show every write, the modes of
+// running.
+namespace steady::testing {
+
+/// Reproducible numbers, nearly uniform in [-1, 1).
+class Noise {
+ public:
+  explicit Noise(std::uint64_t seed) : state_(seed * 2 + 1) {}
+  double next() {
+    state_ = state_ * 6364136223846793005ULL + 1442695040888963407ULL;
+    return static_cast<double>(state_ >> 11) * 0x1p-52 - 1.0;
+  }
+  template <class T>
+  std::vector<T> fill(std::int64_t n, double scale = 1, double offset = 0) {
+    std::vector<T> v(static_cast<std::size_t>(n));
+    for (T& e : v) e = static_cast<T>(offset + scale * next());
+    return v;
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+template <class T>
+std::vector<T> nans(std::int64_t n) {
+  return std::vector<T>(static_cast<std::size_t>(n), std::numeric_limits<T>::quiet_NaN());
+}
+
+/// Largest |a - b| / scale; equal values have no error, a NaN counts as infinite.
+template <class A, class B>
+double max_error(const std::vector<A>& a, const std::vector<B>& b,
+                 const std::vector<double>& scale) {
+  double worst = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double d = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
+    const double e = d == 0 ? 0 : d / scale[i];
+    worst = std::isnan(e) ? std::numeric_limits<double>::infinity() : std::max(worst, e);
+  }
+  return worst;
+}
+
+/// Runs body once per SIMD target that this machine supports.
+template <class Body>
+void on_every_target(Body body) {
+  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    SCOPED_TRACE(hwy::TargetName(target));
+    hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().Update(target);
+    body();
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+}
+
+/// Runs body with 1, 2, 3 and 8 threads and restores the number.
+template <class Body>
+void with_threads(Body body) {
+  const int before = num_threads();
+  for (const int threads : {1, 2, 3, 8}) {
+    set_num_threads(threads);
+    body(threads);
+  }
+  set_num_threads(before);
+}
+
+}  // namespace steady::testing
