@@ -304,10 +304,10 @@ void column_sums(const ColumnShape& shape, std::span<const T> x, std::span<const
   double* partials = workspace.data();
   plan.for_pieces(false, [&](std::int64_t chunk, std::int64_t line, std::int64_t lines,
                              std::int64_t column, std::int64_t columns) {
-    T pivots[ColumnPlan::ColumnBlock];
-    for (std::int64_t j = 0; j < columns; ++j) {
-      pivots[j] = stats[static_cast<std::size_t>((column + j) % plan.channels)];
-    }
+    alignas(64) T pivots[ColumnPlan::ColumnBlock];
+    plan.for_channels(column, columns, [&](std::int64_t j, std::int64_t c) {
+      pivots[j] = stats[static_cast<std::size_t>(c)];
+    });
     double* first = partials + chunk * 2 * plan.period + column;
     double* second = first + plan.period;
     std::fill_n(first, columns, 0.0);

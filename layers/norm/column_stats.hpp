@@ -76,6 +76,16 @@ struct ColumnPlan {
   std::int64_t column_blocks;
   std::int64_t rest_rows = 0;
 
+  /// Calls body(j, channel) for the columns column + j, j < columns, of a line.
+  template <class Body>
+  void for_channels(std::int64_t column, std::int64_t columns, Body&& body) const {
+    std::int64_t c = column % channels;
+    for (std::int64_t j = 0; j < columns; ++j) {
+      body(j, c);
+      if (++c == channels) c = 0;
+    }
+  }
+
   /// Calls body(chunk, first line, lines, first column, columns) for every piece, in parallel; the
   /// last chunk first when `backwards`: what was read last is read again while caches hold it.
   template <class Body>
