@@ -10,6 +10,8 @@
 #define HWY_TARGET_INCLUDE "layers/norm/column_stats.cpp"
 #include <hwy/foreach_target.h>
 // After foreach_target, which fixes the target it is read for.
+#include <hwy/cache_control.h>
+
 #include <steadygrad/core/kernels/simd-inl.hpp>
 
 // Columns are reduced in strips of vectors held in registers, over sub-blocks of SumLines lines in
@@ -33,16 +35,26 @@ constexpr int StripVectors = 4;
 template <class T>
 constexpr std::size_t MaxLanes = HWY_MAX_BYTES / sizeof(T);
 
-// Calls strip(column, integral_constant vectors, part) for the strips of [0, columns).
+// Calls strip(column, integral_constant vectors, part, more) for the strips of [0, columns); `more`
+// unless it is the last.
 template <class T, class Strip>
 HWY_INLINE void for_strips(std::int64_t columns, Strip&& strip) {
   const std::int64_t step = lanes<T>();
+  const std::int64_t wide = StripVectors * step;
   std::int64_t j = 0;
-  for (; j + StripVectors * step <= columns; j += StripVectors * step) {
-    strip(j, std::integral_constant<int, StripVectors>{}, Whole{});
+  for (; j + wide <= columns; j += wide) {
+    strip(j, std::integral_constant<int, StripVectors>{}, Whole{}, j + wide < columns);
   }
-  for (; j + step <= columns; j += step) strip(j, std::integral_constant<int, 1>{}, Whole{});
-  if (j < columns) strip(j, std::integral_constant<int, 1>{}, Part{columns - j});
+  for (; j + step <= columns; j += step) {
+    strip(j, std::integral_constant<int, 1>{}, Whole{}, j + step < columns);
+  }
+  if (j < columns) strip(j, std::integral_constant<int, 1>{}, Part{columns - j}, false);
+}
+
+// Fetches what the next strip reads of this line: memory is read line by line, not in columns.
+template <class T>
+HWY_INLINE void prefetch_next(const T* p, std::int64_t step) {
+  for (int v = 0; v < StripVectors; ++v) hwy::Prefetch(p + v * step);
 }
 
 template <class T, int kVectors>
@@ -57,7 +69,7 @@ HWY_INLINE std::int64_t width_of(Part part) {
 // One strip of one sub-block of n lines; `before` lines are in mean and m2 already.
 template <class T, int kVectors, class P>
 HWY_INLINE void moments_strip(const T* x, std::int64_t stride, std::int64_t n, std::int64_t before,
-                              P part, double* mean, double* m2) {
+                              P part, bool more, double* mean, double* m2) {
   HWY_ALIGN T pivots[kVectors * MaxLanes<T>] = {};
   HWY_ALIGN T sums[kVectors * MaxLanes<T>] = {};
   HWY_ALIGN T squares[kVectors * MaxLanes<T>] = {};
@@ -67,6 +79,7 @@ HWY_INLINE void moments_strip(const T* x, std::int64_t stride, std::int64_t n, s
   for (int v = 0; v < kVectors; ++v) c[v] = q[v] = fill(T(0));
   if (before == 0) {
     for (std::int64_t line = 0; line < n; ++line) {
+      if (more) prefetch_next(x + line * stride + width, step);
       for (int v = 0; v < kVectors; ++v) {
         c[v] = hn::Add(c[v], load(x + line * stride + v * step, part));
       }
@@ -81,6 +94,7 @@ HWY_INLINE void moments_strip(const T* x, std::int64_t stride, std::int64_t n, s
     for (int v = 0; v < kVectors; ++v) pivot[v] = load<T>(pivots + v * step, part);
   }
   for (std::int64_t line = 0; line < n; ++line) {
+    if (more) prefetch_next(x + line * stride + width, step);
     for (int v = 0; v < kVectors; ++v) {
       const Vec<T> d = hn::Sub(load(x + line * stride + v * step, part), pivot[v]);
       c[v] = hn::Add(c[v], d);
@@ -110,15 +124,16 @@ HWY_FLATTEN void moments(const T* x, std::int64_t stride, std::int64_t lines, st
                          double* mean, double* m2) {
   for (std::int64_t line = 0; line < lines; line += SumLines) {
     const std::int64_t n = std::min(SumLines, lines - line);
-    for_strips<T>(columns, [&](std::int64_t j, auto vectors, auto part) HWY_ATTR {
-      moments_strip<T, vectors()>(x + line * stride + j, stride, n, line, part, mean + j, m2 + j);
+    for_strips<T>(columns, [&](std::int64_t j, auto vectors, auto part, bool more) HWY_ATTR {
+      moments_strip<T, vectors()>(x + line * stride + j, stride, n, line, part, more, mean + j,
+                                  m2 + j);
     });
   }
 }
 
 template <class T, int kVectors, class P>
 HWY_INLINE void sums_strip(const T* x, const T* dy, const T* pivots, std::int64_t stride,
-                           std::int64_t n, P part, double* s1, double* s2) {
+                           std::int64_t n, P part, bool more, double* s1, double* s2) {
   HWY_ALIGN T first[kVectors * MaxLanes<T>] = {};
   HWY_ALIGN T second[kVectors * MaxLanes<T>] = {};
   const std::int64_t step = lanes<T>();
@@ -127,7 +142,12 @@ HWY_INLINE void sums_strip(const T* x, const T* dy, const T* pivots, std::int64_
     pivot[v] = load(pivots + v * step, part);
     a[v] = b[v] = fill(T(0));
   }
+  const std::int64_t width = width_of<T, kVectors>(part);
   for (std::int64_t line = 0; line < n; ++line) {
+    if (more) {
+      prefetch_next(x + line * stride + width, step);
+      prefetch_next(dy + line * stride + width, step);
+    }
     for (int v = 0; v < kVectors; ++v) {
       const Vec<T> u = load(dy + line * stride + v * step, part);
       a[v] = hn::Add(a[v], u);
@@ -138,7 +158,6 @@ HWY_INLINE void sums_strip(const T* x, const T* dy, const T* pivots, std::int64_
     store(a[v], first + v * step, Whole{});
     store(b[v], second + v * step, Whole{});
   }
-  const std::int64_t width = width_of<T, kVectors>(part);
   for (std::int64_t j = 0; j < width; ++j) {
     s1[j] += static_cast<double>(first[j]);
     s2[j] += static_cast<double>(second[j]);
@@ -150,9 +169,9 @@ HWY_FLATTEN void sums(const T* x, const T* dy, const T* pivots, std::int64_t str
                       std::int64_t lines, std::int64_t columns, double* s1, double* s2) {
   for (std::int64_t line = 0; line < lines; line += SumLines) {
     const std::int64_t n = std::min(SumLines, lines - line);
-    for_strips<T>(columns, [&](std::int64_t j, auto vectors, auto part) HWY_ATTR {
+    for_strips<T>(columns, [&](std::int64_t j, auto vectors, auto part, bool more) HWY_ATTR {
       sums_strip<T, vectors()>(x + line * stride + j, dy + line * stride + j, pivots + j, stride, n,
-                               part, s1 + j, s2 + j);
+                               part, more, s1 + j, s2 + j);
     });
   }
 }
