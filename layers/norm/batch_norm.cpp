@@ -1,0 +1,144 @@
+#include <array>
+#include <steadygrad/core/error.hpp>
+#include <steadygrad/core/tape.hpp>
+#include <steadygrad/layers/norm/batch_norm.hpp>
+#include <steadygrad/layers/norm/batch_norm_kernel.hpp>
+#include <steadygrad/layers/norm/norm_op.hpp>
+
+namespace steady {
+namespace {
+
+using detail::elements;
+using detail::empty_if;
+using detail::writable;
+
+/// `constant`: the statistics did not come from x. Fixed at the forward, whatever mode is set
+/// later.
+struct Cut {
+  ColumnShape columns;
+  bool constant;
+};
+
+Cut cut_of(const char* op, const Tensor& x, bool constant) {
+  detail::check_norm_input(op, x);
+  STEADY_CHECK(ShapeError, x.rank() >= 2 && x.dim(-1) >= 1,
+               "{}: needs [..., C] of two axes or more, C >= 1; got x {}", op, describe(x));
+  return {{.rows = x.shape().numel(0, x.rank() - 1), .channels = x.dim(-1)}, constant};
+}
+
+Tensor workspace(const Cut& cut) {
+  return Tensor::empty({column_workspace(cut.columns)}, Dtype::F64);
+}
+
+/// Gradients of (dy, x, weight) from those of (dx, dweight, dbias).
+std::array<Tensor, 3> double_backward(const Cut& cut, const BackwardCall& call) {
+  const char* op = "batch_norm_double_backward";
+  const Tensor &dy = call.saved(0), &x = call.saved(1), &weight = call.saved(2),
+               &stats = call.saved(3);
+  Tensor ddy = empty_if(call.needs(0), x.shape(), x.dtype());
+  Tensor dx2 = empty_if(call.needs(1), x.shape(), x.dtype());
+  Tensor dweight2 = empty_if(call.needs(2), {cut.columns.channels}, x.dtype());
+  Tensor scratch = workspace(cut);
+  dispatch_float(op, x.dtype(), [&]<FloatElement T>() {
+    const auto run =
+        cut.constant ? &batch_norm_double_backward_frozen<T> : &batch_norm_double_backward<T>;
+    run(cut.columns, elements<T>(x), elements<T>(dy), elements<T>(weight), elements<T>(stats),
+        elements<T>(call.grad(0)), elements<T>(call.grad(1)), elements<T>(call.grad(2)),
+        writable<T>(ddy, op), writable<T>(dx2, op), writable<T>(dweight2, op),
+        writable<double>(scratch, op));
+  });
+  return record(op, std::array{ddy, dx2, dweight2},
+                {dy, x, weight, call.grad(0), call.grad(1), call.grad(2)}, {}, NoBackward{});
+}
+
+/// Gradients of (x, weight, bias), those that are needed.
+std::array<Tensor, 3> backward(const Cut& cut, const BackwardCall& call) {
+  const char* op = "batch_norm_backward";
+  const Tensor &dy = call.grad(), &x = call.saved(0), &weight = call.saved(1),
+               &stats = call.saved(2);
+  Tensor dx = empty_if(call.needs(0), x.shape(), x.dtype());
+  Tensor dweight = empty_if(call.needs(1), {cut.columns.channels}, x.dtype());
+  Tensor dbias = empty_if(call.needs(2), {cut.columns.channels}, x.dtype());
+  Tensor scratch = workspace(cut);
+  dispatch_float(op, x.dtype(), [&]<FloatElement T>() {
+    const auto run = cut.constant ? &batch_norm_backward_frozen<T> : &batch_norm_backward<T>;
+    run(cut.columns, elements<T>(x), elements<T>(dy), elements<T>(weight), elements<T>(stats),
+        writable<T>(dx, op), writable<T>(dweight, op), writable<T>(dbias, op),
+        writable<double>(scratch, op));
+  });
+  return record(op, std::array{dx, dweight, dbias}, {dy, x, weight}, {dy, x, weight, stats},
+                [cut](BackwardCall& second) {
+                  auto [ddy, dx2, dweight2] = double_backward(cut, second);
+                  second.give(0, std::move(ddy));
+                  second.give(1, std::move(dx2));
+                  second.give(2, std::move(dweight2));
+                });
+}
+
+/// Notes y; the statistics that it was made with stay with the tape's entry.
+Tensor record_forward(const char* op, const Cut& cut, Tensor y, const Tensor& x,
+                      const Tensor& weight, const Tensor& bias, const Tensor& stats) {
+  return record(op, std::move(y), {x, weight, bias}, {x, weight, stats}, [cut](BackwardCall& call) {
+    auto [dx, dweight, dbias] = backward(cut, call);
+    call.give(0, std::move(dx));
+    call.give(1, std::move(dweight));
+    call.give(2, std::move(dbias));
+  });
+}
+
+void check_parameters(const char* op, const Cut& cut, const Tensor& x, const Tensor& weight,
+                      const Tensor& bias, double eps) {
+  detail::check_norm_parameter(op, "weight", weight, {cut.columns.channels}, x);
+  detail::check_norm_parameter(op, "bias", bias, {cut.columns.channels}, x);
+  detail::check_eps(op, eps);
+}
+
+}  // namespace
+
+BatchNormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
+  const char* op = "batch_norm";
+  const Cut cut = cut_of(op, x, false);
+  check_parameters(op, cut, x, weight, bias, eps);
+  STEADY_CHECK(ShapeError, cut.columns.rows != 1,
+               "{}: batch statistics need more than one value per channel; got x {}; use larger "
+               "batches, drop or merge the short last one, or evaluate in eval mode",
+               op, describe(x));
+  BatchNormResult result{Tensor::empty(x.shape(), x.dtype()), {}};
+  result.moments.resize(static_cast<std::size_t>(cut.columns.channels));
+  // Zero where there are no rows: the gradients of weight and bias are then 0, not 0 * NaN.
+  Tensor stats = Tensor::zeros({3, cut.columns.channels}, x.dtype());
+  if (cut.columns.rows > 0) {
+    Tensor scratch = workspace(cut);
+    dispatch_float(op, x.dtype(), [&]<FloatElement T>() {
+      batch_norm_forward<T>(cut.columns, eps, elements<T>(x), elements<T>(weight),
+                            elements<T>(bias), writable<T>(result.y, op), result.moments,
+                            writable<T>(stats, op), writable<double>(scratch, op));
+    });
+  }
+  result.y = record_forward(op, cut, std::move(result.y), x, weight, bias, stats);
+  return result;
+}
+
+Tensor batch_norm_eval(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
+                       const Tensor& weight, const Tensor& bias, double eps) {
+  const char* op = "batch_norm_eval";
+  const Cut cut = cut_of(op, x, true);
+  check_parameters(op, cut, x, weight, bias, eps);
+  check_defined(op, "running_mean", running_mean);
+  check_defined(op, "running_var", running_var);
+  detail::check_norm_parameter(op, "running_mean", running_mean, {cut.columns.channels}, x);
+  detail::check_norm_parameter(op, "running_var", running_var, {cut.columns.channels}, x);
+  STEADY_CHECK(Error, !needs_gradient(running_mean) && !needs_gradient(running_var),
+               "{}: the statistics are constants; detach() those that require a gradient", op);
+  Tensor y = Tensor::empty(x.shape(), x.dtype());
+  Tensor stats = Tensor::empty({3, cut.columns.channels}, x.dtype());
+  dispatch_float(op, x.dtype(), [&]<FloatElement T>() {
+    batch_norm_running_stats<T>(elements<T>(running_mean), elements<T>(running_var), eps,
+                                writable<T>(stats, op));
+    batch_norm_apply<T>(cut.columns, elements<T>(x), elements<T>(weight), elements<T>(bias),
+                        elements<T>(stats), writable<T>(y, op));
+  });
+  return record_forward(op, cut, std::move(y), x, weight, bias, stats);
+}
+
+}  // namespace steady

@@ -1,0 +1,109 @@
+#include <array>
+#include <steadygrad/core/error.hpp>
+#include <steadygrad/core/tape.hpp>
+#include <steadygrad/layers/norm/layer_norm.hpp>
+#include <steadygrad/layers/norm/layer_norm_kernel.hpp>
+#include <steadygrad/layers/norm/norm_op.hpp>
+
+namespace steady {
+namespace {
+
+using detail::elements;
+using detail::empty_if;
+using detail::writable;
+
+/// How x is cut into rows, and the shape of its parameters.
+struct Cut {
+  RowShape rows;
+  Shape parameter;
+};
+
+Tensor workspace(const Cut& cut, Dtype dtype) {
+  return Tensor::empty({layer_norm_workspace(cut.rows)}, dtype);
+}
+
+/// Gradients of (dy, x, weight) from those of (dx, dweight, dbias), ddx and so on.
+std::array<Tensor, 3> double_backward(const Cut& cut, const BackwardCall& call) {
+  const char* op = "layer_norm_double_backward";
+  const Tensor &dy = call.saved(0), &x = call.saved(1), &weight = call.saved(2),
+               &stats = call.saved(3);
+  Tensor ddy = empty_if(call.needs(0), x.shape(), x.dtype());
+  Tensor dx2 = empty_if(call.needs(1), x.shape(), x.dtype());
+  Tensor dweight2 = empty_if(call.needs(2), cut.parameter, x.dtype());
+  Tensor scratch = workspace(cut, x.dtype());
+  dispatch_float(op, x.dtype(), [&]<FloatElement T>() {
+    layer_norm_double_backward<T>(cut.rows, elements<T>(x), elements<T>(dy), elements<T>(weight),
+                                  elements<T>(stats), elements<T>(call.grad(0)),
+                                  elements<T>(call.grad(1)), elements<T>(call.grad(2)),
+                                  writable<T>(ddy, op), writable<T>(dx2, op),
+                                  writable<T>(dweight2, op), writable<T>(scratch, op));
+  });
+  return record(op, std::array{ddy, dx2, dweight2},
+                {dy, x, weight, call.grad(0), call.grad(1), call.grad(2)}, {}, NoBackward{});
+}
+
+/// Gradients of (x, weight, bias), those that are needed.
+std::array<Tensor, 3> backward(const Cut& cut, const BackwardCall& call) {
+  const char* op = "layer_norm_backward";
+  const Tensor &dy = call.grad(), &x = call.saved(0), &weight = call.saved(1),
+               &stats = call.saved(2);
+  Tensor dx = empty_if(call.needs(0), x.shape(), x.dtype());
+  Tensor dweight = empty_if(call.needs(1), cut.parameter, x.dtype());
+  Tensor dbias = empty_if(call.needs(2), cut.parameter, x.dtype());
+  Tensor scratch = workspace(cut, x.dtype());
+  dispatch_float(op, x.dtype(), [&]<FloatElement T>() {
+    layer_norm_backward<T>(cut.rows, elements<T>(x), elements<T>(dy), elements<T>(weight),
+                           elements<T>(stats), writable<T>(dx, op), writable<T>(dweight, op),
+                           writable<T>(dbias, op), writable<T>(scratch, op));
+  });
+  return record(op, std::array{dx, dweight, dbias}, {dy, x, weight}, {dy, x, weight, stats},
+                [cut](BackwardCall& second) {
+                  auto [ddy, dx2, dweight2] = double_backward(cut, second);
+                  second.give(0, std::move(ddy));
+                  second.give(1, std::move(dx2));
+                  second.give(2, std::move(dweight2));
+                });
+}
+
+Tensor forward(const char* op, const Cut& cut, const Tensor& x, const Tensor& weight,
+               const Tensor& bias, double eps) {
+  detail::RowPlan::check(op, cut.rows);
+  detail::check_norm_parameter(op, "weight", weight, cut.parameter, x);
+  detail::check_norm_parameter(op, "bias", bias, cut.parameter, x);
+  detail::check_eps(op, eps);
+  const bool needed = needs_gradient(x) || needs_gradient(weight) || needs_gradient(bias);
+  Tensor y = Tensor::empty(x.shape(), x.dtype());
+  Tensor stats = empty_if(needed, {cut.rows.rows, 3}, x.dtype());
+  dispatch_float(op, x.dtype(), [&]<FloatElement T>() {
+    layer_norm_forward<T>(cut.rows, eps, elements<T>(x), elements<T>(weight), elements<T>(bias),
+                          writable<T>(y, op), writable<T>(stats, op));
+  });
+  return record("layer_norm", y, {x, weight, bias}, {x, weight, stats}, [cut](BackwardCall& call) {
+    auto [dx, dweight, dbias] = backward(cut, call);
+    call.give(0, std::move(dx));
+    call.give(1, std::move(dweight));
+    call.give(2, std::move(dbias));
+  });
+}
+
+}  // namespace
+
+Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight,
+                  const Tensor& bias, double eps) {
+  const char* op = "layer_norm";
+  detail::check_norm_input(op, x);
+  return forward(op, {detail::trailing_rows(op, x, normalized_shape), normalized_shape}, x, weight,
+                 bias, eps);
+}
+
+Tensor layer_norm_over_sample(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                              double eps) {
+  const char* op = "layer_norm_over_sample";
+  detail::check_norm_input(op, x);
+  STEADY_CHECK(ShapeError, x.rank() >= 2, "{}: needs [N, ..., C]; got x {}", op, describe(x));
+  const std::int64_t channels = x.dim(-1);
+  const RowShape rows{.rows = x.dim(0), .width = x.shape().numel(1, x.rank()), .affine = channels};
+  return forward(op, {rows, {channels}}, x, weight, bias, eps);
+}
+
+}  // namespace steady

@@ -1,0 +1,41 @@
+#include <cmath>
+#include <steadygrad/core/error.hpp>
+#include <steadygrad/layers/norm/norm_op.hpp>
+
+namespace steady::detail {
+
+void check_norm_input(const char* op, const Tensor& x) {
+  check_defined(op, "x", x);
+  STEADY_CHECK(ShapeError, is_float(x.dtype()), "{}: needs f32 or f64; got x {}", op, describe(x));
+}
+
+void check_norm_parameter(const char* op, const char* name, const Tensor& parameter,
+                          const Shape& expected, const Tensor& x) {
+  if (!parameter.defined()) return;
+  STEADY_CHECK(ShapeError, parameter.shape() == expected && parameter.dtype() == x.dtype(),
+               "{}: {} must be {} {} exactly; got {} {}, x {}", op, name, to_string(x.dtype()),
+               to_string(expected), name, describe(parameter), describe(x));
+}
+
+RowShape trailing_rows(const char* op, const Tensor& x, const Shape& normalized_shape) {
+  const int axes = normalized_shape.rank();
+  const int leading = x.rank() - axes;
+  STEADY_CHECK(ShapeError,
+               axes >= 1 && leading >= 0 && x.shape().slice(leading, x.rank()) == normalized_shape,
+               "{}: x must end in normalized_shape, of one axis or more; got x {}, "
+               "normalized_shape {}",
+               op, describe(x), to_string(normalized_shape));
+  const std::int64_t width = normalized_shape.numel();
+  return {.rows = x.shape().numel(0, leading), .width = width, .affine = width};
+}
+
+void check_eps(const char* op, double eps) {
+  STEADY_CHECK(Error, std::isfinite(eps) && eps >= 0, "{}: eps must be finite and >= 0; got {}", op,
+               eps);
+}
+
+Tensor empty_if(bool needed, const Shape& shape, Dtype dtype) {
+  return needed ? Tensor::empty(shape, dtype) : Tensor();
+}
+
+}  // namespace steady::detail

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <span>
+#include <steadygrad/core/dtype.hpp>
+#include <steadygrad/core/tensor.hpp>
+#include <steadygrad/layers/norm/row_stats.hpp>
+
+// What the norm operations share: spans of tensors that may be undefined, and the contract of their
+// parameters.
+
+namespace steady::detail {
+
+/// The elements; empty for an undefined tensor.
+template <FloatElement T>
+[[nodiscard]] std::span<const T> elements(const Tensor& tensor) {
+  return tensor.defined() ? tensor.data<T>() : std::span<const T>();
+}
+
+/// The elements of a new tensor, to be written; empty for an undefined one.
+template <FloatElement T>
+[[nodiscard]] std::span<T> writable(Tensor& tensor, const char* writer) {
+  return tensor.defined() ? tensor.mutable_data<T>(writer) : std::span<T>();
+}
+
+/// Throws ShapeError unless x is defined and of a floating dtype.
+void check_norm_input(const char* op, const Tensor& x);
+/// Throws ShapeError unless `parameter` is undefined, or of exactly the shape `expected` and x's
+/// dtype: nothing is broadcast.
+void check_norm_parameter(const char* op, const char* name, const Tensor& parameter,
+                          const Shape& expected, const Tensor& x);
+/// Rows over the trailing axes of x that `normalized_shape` names; throws ShapeError unless x ends
+/// in it.
+[[nodiscard]] RowShape trailing_rows(const char* op, const Tensor& x,
+                                     const Shape& normalized_shape);
+/// Throws Error unless eps is finite and >= 0.
+void check_eps(const char* op, double eps);
+/// A new tensor, or an undefined one where nobody needs it.
+[[nodiscard]] Tensor empty_if(bool needed, const Shape& shape, Dtype dtype);
+
+}  // namespace steady::detail

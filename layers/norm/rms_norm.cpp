@@ -1,0 +1,90 @@
+#include <array>
+#include <steadygrad/core/tape.hpp>
+#include <steadygrad/layers/norm/norm_op.hpp>
+#include <steadygrad/layers/norm/rms_norm.hpp>
+#include <steadygrad/layers/norm/rms_norm_kernel.hpp>
+
+namespace steady {
+namespace {
+
+using detail::elements;
+using detail::empty_if;
+using detail::writable;
+
+struct Cut {
+  RowShape rows;
+  Shape parameter;
+  bool unit_offset;
+};
+
+Tensor workspace(const Cut& cut, Dtype dtype) {
+  return Tensor::empty({rms_norm_workspace(cut.rows)}, dtype);
+}
+
+/// Gradients of (dy, x, weight) from those of (dx, dweight).
+std::array<Tensor, 3> double_backward(const Cut& cut, const BackwardCall& call) {
+  const char* op = "rms_norm_double_backward";
+  const Tensor &dy = call.saved(0), &x = call.saved(1), &weight = call.saved(2),
+               &stats = call.saved(3);
+  Tensor ddy = empty_if(call.needs(0), x.shape(), x.dtype());
+  Tensor dx2 = empty_if(call.needs(1), x.shape(), x.dtype());
+  Tensor dweight2 = empty_if(call.needs(2), cut.parameter, x.dtype());
+  Tensor scratch = workspace(cut, x.dtype());
+  dispatch_float(op, x.dtype(), [&]<FloatElement T>() {
+    rms_norm_double_backward<T>(cut.rows, cut.unit_offset, elements<T>(x), elements<T>(dy),
+                                elements<T>(weight), elements<T>(stats), elements<T>(call.grad(0)),
+                                elements<T>(call.grad(1)), writable<T>(ddy, op),
+                                writable<T>(dx2, op), writable<T>(dweight2, op),
+                                writable<T>(scratch, op));
+  });
+  return record(op, std::array{ddy, dx2, dweight2}, {dy, x, weight, call.grad(0), call.grad(1)}, {},
+                NoBackward{});
+}
+
+/// Gradients of (x, weight), those that are needed.
+std::array<Tensor, 2> backward(const Cut& cut, const BackwardCall& call) {
+  const char* op = "rms_norm_backward";
+  const Tensor &dy = call.grad(), &x = call.saved(0), &weight = call.saved(1),
+               &stats = call.saved(2);
+  Tensor dx = empty_if(call.needs(0), x.shape(), x.dtype());
+  Tensor dweight = empty_if(call.needs(1), cut.parameter, x.dtype());
+  Tensor scratch = workspace(cut, x.dtype());
+  dispatch_float(op, x.dtype(), [&]<FloatElement T>() {
+    rms_norm_backward<T>(cut.rows, cut.unit_offset, elements<T>(x), elements<T>(dy),
+                         elements<T>(weight), elements<T>(stats), writable<T>(dx, op),
+                         writable<T>(dweight, op), writable<T>(scratch, op));
+  });
+  return record(op, std::array{dx, dweight}, {dy, x, weight}, {dy, x, weight, stats},
+                [cut](BackwardCall& second) {
+                  auto [ddy, dx2, dweight2] = double_backward(cut, second);
+                  second.give(0, std::move(ddy));
+                  second.give(1, std::move(dx2));
+                  second.give(2, std::move(dweight2));
+                });
+}
+
+}  // namespace
+
+Tensor rms_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight, double eps,
+                bool unit_offset) {
+  const char* op = "rms_norm";
+  detail::check_norm_input(op, x);
+  const Cut cut{detail::trailing_rows(op, x, normalized_shape), normalized_shape, unit_offset};
+  detail::RowPlan::check(op, cut.rows);
+  detail::check_norm_parameter(op, "weight", weight, cut.parameter, x);
+  detail::check_eps(op, eps);
+  const bool needed = needs_gradient(x) || needs_gradient(weight);
+  Tensor y = Tensor::empty(x.shape(), x.dtype());
+  Tensor stats = empty_if(needed, {cut.rows.rows}, x.dtype());
+  dispatch_float(op, x.dtype(), [&]<FloatElement T>() {
+    rms_norm_forward<T>(cut.rows, eps, unit_offset, elements<T>(x), elements<T>(weight),
+                        writable<T>(y, op), writable<T>(stats, op));
+  });
+  return record(op, y, {x, weight}, {x, weight, stats}, [cut](BackwardCall& call) {
+    auto [dx, dweight] = backward(cut, call);
+    call.give(0, std::move(dx));
+    call.give(1, std::move(dweight));
+  });
+}
+
+}  // namespace steady
