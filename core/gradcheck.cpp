@@ -5,6 +5,7 @@
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/gradcheck.hpp>
 #include <steadygrad/core/random.hpp>
+#include <steadygrad/core/state_update.hpp>
 #include <steadygrad/core/tape.hpp>
 
 namespace steady {
@@ -139,6 +140,7 @@ std::vector<Tensor> variables_of(const std::vector<Tensor>& inputs) {
 
 GradcheckResult gradcheck(const TensorFunction& f, std::vector<Tensor> inputs,
                           const GradcheckOptions& options) {
+  const NoStateUpdate differences;
   inputs = own_inputs("gradcheck", inputs);
   Random random(options.seed, "gradcheck cotangent");
   const Tensor cotangent = random_like(f(inputs), random);
@@ -157,6 +159,7 @@ GradcheckResult gradcheck(const TensorFunction& f, std::vector<Tensor> inputs,
 
 GradcheckResult gradcheck_second(const TensorFunction& f, std::vector<Tensor> inputs,
                                  const GradcheckOptions& options) {
+  const NoStateUpdate differences;
   inputs = own_inputs("gradcheck_second", inputs);
   Random random(options.seed, "gradcheck_second cotangent");
   const std::vector<Tensor> variables = variables_of(inputs);

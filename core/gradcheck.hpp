@@ -28,7 +28,8 @@ struct GradcheckResult {
 
 /// Compares the tape's gradient of sum(c * f(inputs)), c a fixed random cotangent, with five-point
 /// central differences for every element of every input that requires a gradient. Checks also that
-/// two backwards give the same bits, and that f changes no input. Everything is float64: throws
+/// two backwards give the same bits, and that f changes no input. Holds a NoStateUpdate: running
+/// statistics keep their bits. Everything is float64: throws
 /// ShapeError for other floating inputs (at 1e-6 steps float32 has no digits left to compare).
 [[nodiscard]] GradcheckResult gradcheck(const TensorFunction& f, std::vector<Tensor> inputs,
                                         const GradcheckOptions& options = {});

@@ -1,5 +1,7 @@
 #include <array>
+#include <cmath>
 #include <steadygrad/core/error.hpp>
+#include <steadygrad/core/state_update.hpp>
 #include <steadygrad/core/tape.hpp>
 #include <steadygrad/layers/norm/batch_norm.hpp>
 #include <steadygrad/layers/norm/batch_norm_kernel.hpp>
@@ -139,6 +141,78 @@ Tensor batch_norm_eval(const Tensor& x, const Tensor& running_mean, const Tensor
                         elements<T>(stats), writable<T>(y, op));
   });
   return record_forward(op, cut, std::move(y), x, weight, bias, stats);
+}
+
+namespace {
+
+const BatchNorm::Options& checked(const BatchNorm::Options& o) {
+  STEADY_CHECK(Error, o.features >= 1, "BatchNorm: needs features >= 1; got {}", o.features);
+  detail::check_eps("BatchNorm", o.eps);
+  STEADY_CHECK(Error, !o.momentum || (*o.momentum >= 0 && *o.momentum <= 1),
+               "BatchNorm: momentum is the weight of the new batch, in [0, 1]; got {}",
+               o.momentum.value_or(0));
+  return o;
+}
+
+}  // namespace
+
+BatchNorm::BatchNorm(const Options& options)
+    : o(checked(options)),
+      weight(add_parameter("weight", Tensor::ones({o.features}), Role::NormScale, o.affine)),
+      bias(add_parameter("bias", Tensor::zeros({o.features}), Role::NormShift, o.affine && o.bias)),
+      running_mean(add_buffer("running_mean", Tensor::zeros({o.features}), o.track_running_stats)),
+      running_var(add_buffer("running_var", Tensor::ones({o.features}), o.track_running_stats)),
+      num_batches_tracked(add_buffer("num_batches_tracked", Tensor::scalar(0, Dtype::I64),
+                                     o.track_running_stats)) {}
+
+Tensor BatchNorm::forward(const Tensor& x) {
+  detail::check_features("BatchNorm", x, o.features);
+  if (o.track_running_stats && mode() != Mode::Train) {
+    return batch_norm_eval(x, running_mean, running_var, weight, bias, o.eps);
+  }
+  BatchNormResult result = batch_norm(x, weight, bias, o.eps);
+  if (o.track_running_stats && mode() == Mode::Train && state_updates()) {
+    update_statistics(result.moments);
+  }
+  return result.y;
+}
+
+void BatchNorm::update_statistics(const std::vector<Moments>& moments) {
+  if (moments.front().n == 0) return;
+  const std::int64_t step = num_batches_tracked.data<std::int64_t>()[0] + 1;
+  const double momentum = o.momentum.value_or(1.0 / double(step));
+  Tensor mean = Tensor::empty(running_mean.shape(), running_mean.dtype());
+  Tensor var = Tensor::empty(running_var.shape(), running_var.dtype());
+  dispatch_float("BatchNorm", mean.dtype(), [&]<FloatElement T>() {
+    const std::span<T> new_mean = mean.mutable_data<T>(), new_var = var.mutable_data<T>();
+    batch_norm_running_update<T>(moments, momentum, running_mean.data<T>(), running_var.data<T>(),
+                                 new_mean, new_var);
+    for (std::size_t c = 0; o.check_finite && c < moments.size(); ++c) {
+      STEADY_CHECK(NonFiniteError, std::isfinite(new_mean[c]) && std::isfinite(new_var[c]),
+                   "BatchNorm: training step {} would spoil the running statistics: channel {} of "
+                   "the batch has mean {} and variance {}; no buffer was changed",
+                   step, c, moments[c].mean, moments[c].variance());
+    }
+  });
+  running_mean.copy_from(mean, "BatchNorm");
+  running_var.copy_from(var, "BatchNorm");
+  num_batches_tracked.mutable_data<std::int64_t>("BatchNorm")[0] = step;
+}
+
+std::string BatchNorm::describe() const {
+  const std::string statistics = !o.track_running_stats ? "no running statistics"
+                                 : o.momentum
+                                     ? fmt::format("new batch weighs momentum={}", *o.momentum)
+                                     : "cumulative average";
+  return fmt::format("BatchNorm({}, eps={}, {}{})", o.features, o.eps, statistics,
+                     !o.affine ? ", no affine"
+                     : !o.bias ? ", no bias"
+                               : "");
+}
+
+std::string BatchNorm::statistics() const {
+  if (!o.track_running_stats) return "";
+  return mode() == Mode::Train ? "updating" : "frozen";
 }
 
 }  // namespace steady

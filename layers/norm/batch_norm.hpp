@@ -1,7 +1,11 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <steadygrad/core/tensor.hpp>
+#include <steadygrad/layers/layer.hpp>
 #include <steadygrad/layers/norm/column_stats.hpp>
+#include <string>
 #include <vector>
 
 namespace steady {
@@ -28,5 +32,51 @@ struct BatchNormResult {
 [[nodiscard]] Tensor batch_norm_eval(const Tensor& x, const Tensor& running_mean,
                                      const Tensor& running_var, const Tensor& weight = {},
                                      const Tensor& bias = {}, double eps = 1e-5);
+
+/// Batch normalization with learned weight (ones at first) and bias (zeros) and running statistics.
+///
+/// Train: normalizes with the batch's statistics (biased variance) and, after all checks passed,
+///   running = (1 - momentum) * running + momentum * batch     (UNBIASED variance of the batch)
+/// once per forward, num_batches_tracked counting up. Not for a batch without rows, and not while
+/// a NoStateUpdate is alive (probes, recomputation, gradient checks).
+/// Eval and frozen: normalizes with the running statistics, which are constants to the gradient.
+/// Without running statistics every mode uses the batch's.
+///
+/// The mode alone decides, never the batch size. Parameters that require no gradient do not stop
+/// the statistics, which are no parameters: freeze() stops both until unfreeze(), whatever train()
+/// a parent gets. The mode of a backward is the mode at its forward.
+class BatchNorm : public Layer {
+ public:
+  struct Options {
+    std::int64_t features = 0;             ///< extent of x's last axis
+    double eps = 1e-5;                     ///< >= 0, inside the root
+    std::optional<double> momentum = 0.1;  ///< weight of the NEW batch, in [0, 1]; nullopt: running
+                                           ///< is the average of all batches, each counted once
+    bool affine = true;                    ///< false: neither weight nor bias
+    bool bias = true;                      ///< false: a weight alone
+    bool track_running_stats = true;       ///< false: no running statistics
+    bool check_finite = true;  ///< refuse an update that would put NaN or infinity into a buffer
+  };
+  /// Throws Error for features < 1, a bad eps and a momentum outside [0, 1].
+  explicit BatchNorm(const Options& options);
+
+  /// x: [..., features] of rank >= 2. Throws ShapeError for another shape, and where batch
+  /// statistics are used for one value per channel; with check_finite NonFiniteError naming channel
+  /// and step, all buffers unchanged. Without it a channel that is not finite spoils its own
+  /// statistics for good, and no other's.
+  Tensor forward(const Tensor& x) override;
+  [[nodiscard]] std::string describe() const override;
+  [[nodiscard]] std::string statistics() const override;
+
+  const Options o;
+  Tensor& weight;               ///< [features], Role::NormScale; undefined without affine
+  Tensor& bias;                 ///< [features], Role::NormShift; undefined without affine or bias
+  Tensor& running_mean;         ///< [features], zeros at first; undefined without tracking
+  Tensor& running_var;          ///< [features], ones at first
+  Tensor& num_batches_tracked;  ///< i64 scalar: training forwards that updated
+
+ private:
+  void update_statistics(const std::vector<Moments>& moments);
+};
 
 }  // namespace steady

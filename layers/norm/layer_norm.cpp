@@ -106,4 +106,39 @@ Tensor layer_norm_over_sample(const Tensor& x, const Tensor& weight, const Tenso
   return forward(op, {rows, {channels}}, x, weight, bias, eps);
 }
 
+namespace {
+
+const LayerNorm::Options& checked(const LayerNorm::Options& o) {
+  detail::check_eps("LayerNorm", o.eps);
+  const int axes = o.normalized_shape.rank();
+  STEADY_CHECK(ShapeError,
+               axes >= 1 && o.normalized_shape.numel() >= 1 && (!o.over_sample || axes == 1),
+               "LayerNorm: normalized_shape needs one axis or more, exactly one with over_sample, "
+               "and no extent below 1; got {}",
+               to_string(o.normalized_shape));
+  return o;
+}
+
+}  // namespace
+
+LayerNorm::LayerNorm(const Options& options)
+    : o(checked(options)),
+      weight(add_parameter("weight", Tensor::ones(o.normalized_shape), Role::NormScale, o.affine)),
+      bias(add_parameter("bias", Tensor::zeros(o.normalized_shape), Role::NormShift,
+                         o.affine && o.bias)) {}
+
+Tensor LayerNorm::forward(const Tensor& x) {
+  if (!o.over_sample) return layer_norm(x, o.normalized_shape, weight, bias, o.eps);
+  detail::check_features("LayerNorm", x, o.normalized_shape[0]);
+  return layer_norm_over_sample(x, weight, bias, o.eps);
+}
+
+std::string LayerNorm::describe() const {
+  return fmt::format("LayerNorm({}, eps={}{}{})", to_string(o.normalized_shape), o.eps,
+                     o.over_sample ? ", over=sample" : "",
+                     !o.affine ? ", no affine"
+                     : !o.bias ? ", no bias"
+                               : "");
+}
+
 }  // namespace steady

@@ -2,6 +2,8 @@
 
 #include <steadygrad/core/shape.hpp>
 #include <steadygrad/core/tensor.hpp>
+#include <steadygrad/layers/layer.hpp>
+#include <string>
 
 namespace steady {
 
@@ -21,5 +23,29 @@ namespace steady {
 /// >= 2, images [N, H, W, C]. weight, bias: exactly [C], or undefined.
 [[nodiscard]] Tensor layer_norm_over_sample(const Tensor& x, const Tensor& weight = {},
                                             const Tensor& bias = {}, double eps = 1e-5);
+
+/// Layer normalization with learned weight (ones at first) and bias (zeros).
+/// Same in train and eval; freeze() only takes the gradients of the parameters.
+class LayerNorm : public Layer {
+ public:
+  struct Options {
+    Shape normalized_shape{};  ///< trailing axes of x that are one row; with over_sample [channels]
+    double eps = 1e-5;         ///< >= 0, inside the root
+    bool affine = true;        ///< false: neither weight nor bias
+    bool bias = true;          ///< false: a weight alone
+    bool over_sample = false;  ///< layer_norm_over_sample: one row per sample, a gain per channel
+  };
+  /// Throws Error when eps is not finite or negative, ShapeError for an empty normalized_shape, an
+  /// extent below 1, and over_sample with more than one axis.
+  explicit LayerNorm(const Options& options);
+
+  /// x: [..., *normalized_shape]; with over_sample [N, ..., channels].
+  Tensor forward(const Tensor& x) override;
+  [[nodiscard]] std::string describe() const override;
+
+  const Options o;
+  Tensor& weight;  ///< [*normalized_shape], Role::NormScale; undefined without affine
+  Tensor& bias;    ///< [*normalized_shape], Role::NormShift; undefined without affine or bias
+};
 
 }  // namespace steady

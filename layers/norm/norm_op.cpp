@@ -29,6 +29,12 @@ RowShape trailing_rows(const char* op, const Tensor& x, const Shape& normalized_
   return {.rows = x.shape().numel(0, leading), .width = width, .affine = width};
 }
 
+void check_features(const char* op, const Tensor& x, std::int64_t features) {
+  check_norm_input(op, x);
+  STEADY_CHECK(ShapeError, x.rank() >= 2 && x.dim(-1) == features,
+               "{}: needs [..., {}] of two axes or more; got x {}", op, features, describe(x));
+}
+
 void check_eps(const char* op, double eps) {
   STEADY_CHECK(Error, std::isfinite(eps) && eps >= 0, "{}: eps must be finite and >= 0; got {}", op,
                eps);

@@ -32,6 +32,8 @@ void check_norm_parameter(const char* op, const char* name, const Tensor& parame
 /// in it.
 [[nodiscard]] RowShape trailing_rows(const char* op, const Tensor& x,
                                      const Shape& normalized_shape);
+/// Throws ShapeError unless x is [..., features] of two axes or more; `op` names a layer.
+void check_features(const char* op, const Tensor& x, std::int64_t features);
 /// Throws Error unless eps is finite and >= 0.
 void check_eps(const char* op, double eps);
 /// A new tensor, or an undefined one where nobody needs it.

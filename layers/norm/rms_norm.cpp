@@ -1,4 +1,5 @@
 #include <array>
+#include <steadygrad/core/error.hpp>
 #include <steadygrad/core/tape.hpp>
 #include <steadygrad/layers/norm/norm_op.hpp>
 #include <steadygrad/layers/norm/rms_norm.hpp>
@@ -85,6 +86,36 @@ Tensor rms_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& we
     call.give(0, std::move(dx));
     call.give(1, std::move(dweight));
   });
+}
+
+namespace {
+
+const RmsNorm::Options& checked(const RmsNorm::Options& o) {
+  detail::check_eps("RmsNorm", o.eps);
+  STEADY_CHECK(ShapeError, o.normalized_shape.rank() >= 1 && o.normalized_shape.numel() >= 1,
+               "RmsNorm: normalized_shape needs one axis or more and no extent below 1; got {}",
+               to_string(o.normalized_shape));
+  STEADY_CHECK(Error, o.affine || !o.unit_offset,
+               "RmsNorm: unit_offset is about the weight, which affine = false takes away");
+  return o;
+}
+
+}  // namespace
+
+RmsNorm::RmsNorm(const Options& options)
+    : o(checked(options)),
+      weight(add_parameter("weight", Tensor::full(o.normalized_shape, o.unit_offset ? 0.0 : 1.0),
+                           Role::NormScale, o.affine)) {}
+
+Tensor RmsNorm::forward(const Tensor& x) {
+  return rms_norm(x, o.normalized_shape, weight, o.eps, o.unit_offset);
+}
+
+std::string RmsNorm::describe() const {
+  return fmt::format("RmsNorm({}, eps={}{})", to_string(o.normalized_shape), o.eps,
+                     !o.affine       ? ", no affine"
+                     : o.unit_offset ? ", unit offset"
+                                     : "");
 }
 
 }  // namespace steady

@@ -2,6 +2,8 @@
 
 #include <steadygrad/core/shape.hpp>
 #include <steadygrad/core/tensor.hpp>
+#include <steadygrad/layers/layer.hpp>
+#include <string>
 
 namespace steady {
 
@@ -15,5 +17,27 @@ namespace steady {
 [[nodiscard]] Tensor rms_norm(const Tensor& x, const Shape& normalized_shape,
                               const Tensor& weight = {}, double eps = 1e-6,
                               bool unit_offset = false);
+
+/// Root mean square normalization with a learned weight: ones at first, zeros with unit_offset.
+/// Same in train and eval; freeze() only takes the gradient of the weight.
+class RmsNorm : public Layer {
+ public:
+  struct Options {
+    Shape normalized_shape{};  ///< trailing axes of x that are one row
+    double eps = 1e-6;         ///< >= 0, inside the root
+    bool affine = true;        ///< false: no weight
+    bool unit_offset = false;  ///< the gain is 1 + weight (Gemma); needs affine
+  };
+  /// Throws Error when eps is not finite or negative and for unit_offset without affine, ShapeError
+  /// for an empty normalized_shape and an extent below 1.
+  explicit RmsNorm(const Options& options);
+
+  /// x: [..., *normalized_shape].
+  Tensor forward(const Tensor& x) override;
+  [[nodiscard]] std::string describe() const override;
+
+  const Options o;
+  Tensor& weight;  ///< [*normalized_shape], Role::NormScale; undefined without affine
+};
 
 }  // namespace steady

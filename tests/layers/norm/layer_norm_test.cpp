@@ -247,5 +247,40 @@ TEST(LayerNorm, OfNoRowsIsEmptyWithZeroParameterGradients) {
   EXPECT_EQ(values(g[b]), (std::vector<double>{0, 0, 0}));
 }
 
+TEST(LayerNormModule, IsTheOperationWithItsParameters) {
+  LayerNorm norm({.normalized_shape = {3, 4}, .eps = 1e-3});
+  const Tensor x = noise({2, 3, 4}, "x").detached_copy(Dtype::F32);
+  EXPECT_TRUE(same_bits(norm(x), layer_norm(x, {3, 4}, norm.weight, norm.bias, 1e-3)));
+  LayerNorm sample({.normalized_shape = {4}, .over_sample = true});
+  EXPECT_TRUE(same_bits(sample(x), layer_norm_over_sample(x, sample.weight, sample.bias)));
+  EXPECT_THROW((void)sample(Tensor::ones({2, 3, 5})), ShapeError);
+  norm.eval();
+  EXPECT_TRUE(same_bits(norm(x), layer_norm(x, {3, 4}, norm.weight, norm.bias, 1e-3)));
+  EXPECT_EQ(norm.statistics(), "");
+}
+
+TEST(LayerNormModule, OptionsSayWhichParametersExist) {
+  const auto names = [](const LayerNorm::Options& options) {
+    std::string text;
+    for (const Parameter& p : LayerNorm(options).parameters()) {
+      text += p.name + ":" + std::string(to_string(p.role)) + " ";
+    }
+    return text;
+  };
+  EXPECT_EQ(names({.normalized_shape = {4}}), "weight:norm scale bias:norm shift ");
+  EXPECT_EQ(names({.normalized_shape = {4}, .bias = false}), "weight:norm scale ");
+  EXPECT_EQ(names({.normalized_shape = {4}, .affine = false}), "");
+  EXPECT_EQ(LayerNorm({.normalized_shape = {4}}).describe(), "LayerNorm([4], eps=1e-05)");
+  EXPECT_THAT(LayerNorm({.normalized_shape = {4}, .bias = false, .over_sample = true}).describe(),
+              AllOf(HasSubstr("over=sample"), HasSubstr("no bias")));
+}
+
+TEST(LayerNormModule, RefusesBadOptions) {
+  EXPECT_THROW(LayerNorm({}), ShapeError);
+  EXPECT_THROW(LayerNorm({.normalized_shape = {3, 0}}), ShapeError);
+  EXPECT_THROW(LayerNorm({.normalized_shape = {3, 4}, .over_sample = true}), ShapeError);
+  EXPECT_THROW(LayerNorm({.normalized_shape = {3}, .eps = -1}), Error);
+}
+
 }  // namespace
 }  // namespace steady

@@ -140,5 +140,27 @@ TEST(RmsNorm, OfNoRowsIsEmptyWithAZeroWeightGradient) {
   EXPECT_EQ(values(g[w]), (std::vector<double>{0, 0, 0}));
 }
 
+TEST(RmsNormModule, IsTheOperationWithItsWeight) {
+  const Tensor x = noise({2, 3, 4}, "x").detached_copy(Dtype::F32);
+  RmsNorm norm({.normalized_shape = {4}});
+  EXPECT_TRUE(same_bits(norm(x), rms_norm(x, {4}, norm.weight)));
+  RmsNorm gemma({.normalized_shape = {4}, .unit_offset = true});
+  EXPECT_EQ(values(gemma.weight), (std::vector<double>{0, 0, 0, 0}));
+  EXPECT_TRUE(same_bits(gemma(x), norm(x)));
+  RmsNorm bare({.normalized_shape = {3, 4}, .eps = 0.5, .affine = false});
+  EXPECT_TRUE(bare.parameters().empty());
+  EXPECT_TRUE(same_bits(bare(x), rms_norm(x, {3, 4}, {}, 0.5)));
+  ASSERT_EQ(norm.parameters().size(), 1U);
+  EXPECT_EQ(norm.parameters()[0].role, Role::NormScale);
+  EXPECT_EQ(gemma.describe(), "RmsNorm([4], eps=1e-06, unit offset)");
+}
+
+TEST(RmsNormModule, RefusesBadOptions) {
+  EXPECT_THROW(RmsNorm({}), ShapeError);
+  EXPECT_THROW(RmsNorm({.normalized_shape = {0}}), ShapeError);
+  EXPECT_THROW(RmsNorm({.normalized_shape = {4}, .eps = -1}), Error);
+  EXPECT_THROW(RmsNorm({.normalized_shape = {4}, .affine = false, .unit_offset = true}), Error);
+}
+
 }  // namespace
 }  // namespace steady
