@@ -1,0 +1,217 @@
+#include <gtest/gtest.h>
+
+#include <array>
+#include <ostream>
+#include <steadygrad/core/gradcheck.hpp>
+#include <steadygrad/layers/norm/batch_norm.hpp>
+#include <steadygrad/layers/norm/layer_norm.hpp>
+#include <steadygrad/layers/norm/rms_norm.hpp>
+
+#include "tests/layers/norm/norm_testing.hpp"
+
+// Norms with the library's forward and a backward written here, right or with one fault. The check
+// that guards the library must pass the right one and reject every fault.
+
+namespace steady {
+namespace {
+
+using namespace norm_testing;
+
+enum class Norm { Layer, LayerOverSample, Rms, RmsUnitOffset, BatchTrain, BatchEval };
+enum class Fault {
+  None,
+  NoMeanTerm,         // dx without mean(dxhat)
+  NoProjectionTerm,   // dx without xhat * mean(dxhat * xhat)
+  SumForMean,         // the projection summed over the set instead of averaged
+  NoGain,             // dx from dy instead of dy * gain
+  GainTwice,          // dx multiplied by the gain again
+  EpsOutside,         // 1 / (sqrt(var) + eps)
+  Unbiased,           // var divided by n - 1
+  NoRstd,             // dx without the factor rstd
+  WeightWithoutXhat,  // dweight = sum(dy)
+  WeightWithX,        // dweight = sum(dy * x)
+  BiasAveraged,       // dbias = mean(dy)
+  SubtractsMean,      // RMS taken for LayerNorm
+  OtherOffset,        // weight taken for 1 + weight, or the reverse
+  OtherBranch,        // eval's backward in train mode, or the reverse
+};
+
+constexpr double Eps = 0.3;  // large enough for its place to matter
+
+/// Sets of `count` elements that share a statistic; set s has elements s * step + i * stride.
+struct Sets {
+  std::size_t sets, count, step, stride, affine;
+  /// Which gain element i of set s uses.
+  [[nodiscard]] std::size_t gain(std::size_t s, std::size_t i) const {
+    return (s * step + i * stride) % affine;
+  }
+};
+
+Sets sets_of(Norm norm, const Shape& x) {
+  const auto n = static_cast<std::size_t>(x.numel());
+  const auto c = static_cast<std::size_t>(x[-1]);
+  if (norm == Norm::BatchTrain || norm == Norm::BatchEval) return {c, n / c, 1, c, c};
+  if (norm == Norm::LayerOverSample) {
+    const auto samples = static_cast<std::size_t>(x[0]);
+    return {samples, n / samples, n / samples, 1, c};
+  }
+  return {n / c, c, c, 1, c};
+}
+
+struct Gradient {
+  Tensor x, weight, bias;
+};
+
+Gradient backward(Norm norm, Fault fault, const Tensor& x, const Tensor& weight, const Tensor& mean,
+                  const Tensor& var, const Tensor& dy) {
+  const Sets sets = sets_of(norm, x.shape());
+  const bool rms = norm == Norm::Rms || norm == Norm::RmsUnitOffset;
+  const bool offset = (norm == Norm::RmsUnitOffset) != (fault == Fault::OtherOffset);
+  const bool constant = (norm == Norm::BatchEval) != (fault == Fault::OtherBranch);
+  Gradient g{Tensor::empty(x.shape(), Dtype::F64), Tensor::zeros(weight.shape(), Dtype::F64),
+             Tensor::zeros(weight.shape(), Dtype::F64)};
+  const auto xs = x.data<double>(), dys = dy.data<double>(), ws = weight.data<double>();
+  const auto dx = g.x.mutable_data<double>(), dw = g.weight.mutable_data<double>(),
+             db = g.bias.mutable_data<double>();
+  const double n = double(sets.count);
+  for (std::size_t s = 0; s < sets.sets; ++s) {
+    const auto at = [&](std::size_t i) { return s * sets.step + i * sets.stride; };
+    double m = 0, v = 0;
+    for (std::size_t i = 0; i < sets.count; ++i) m += xs[at(i)] / n;
+    if (rms && fault != Fault::SubtractsMean) m = 0;
+    const double divisor = fault == Fault::Unbiased ? n - 1 : n;
+    for (std::size_t i = 0; i < sets.count; ++i) v += (xs[at(i)] - m) * (xs[at(i)] - m) / divisor;
+    if (norm == Norm::BatchEval) {
+      m = mean.data<double>()[s];
+      v = var.data<double>()[s] * (fault == Fault::Unbiased ? n / (n - 1) : 1);
+    }
+    const double rstd =
+        fault == Fault::EpsOutside ? 1 / (std::sqrt(v) + Eps) : 1 / std::sqrt(v + Eps);
+    double mean_d = 0, mean_dx = 0;
+    const auto xhat = [&](std::size_t i) { return (xs[at(i)] - m) * rstd; };
+    const auto gain = [&](std::size_t i) { return ws[sets.gain(s, i)] + (offset ? 1 : 0); };
+    const auto d = [&](std::size_t i) {
+      return dys[at(i)] * (fault == Fault::NoGain ? 1 : gain(i));
+    };
+    for (std::size_t i = 0; i < sets.count; ++i) {
+      mean_d += d(i) / n;
+      mean_dx += d(i) * xhat(i) / (fault == Fault::SumForMean ? 1 : n);
+    }
+    if (constant || fault == Fault::NoMeanTerm) mean_d = 0;
+    if (rms && fault != Fault::SubtractsMean) mean_d = 0;
+    if (constant || fault == Fault::NoProjectionTerm) mean_dx = 0;
+    for (std::size_t i = 0; i < sets.count; ++i) {
+      dx[at(i)] = (d(i) - mean_d - xhat(i) * mean_dx) * (fault == Fault::NoRstd ? 1 : rstd) *
+                  (fault == Fault::GainTwice ? gain(i) : 1);
+      const double factor = fault == Fault::WeightWithoutXhat ? 1
+                            : fault == Fault::WeightWithX     ? xs[at(i)]
+                                                              : xhat(i);
+      dw[sets.gain(s, i)] += dys[at(i)] * factor;
+      db[sets.gain(s, i)] += dys[at(i)] / (fault == Fault::BiasAveraged ? n : 1);
+    }
+  }
+  return g;
+}
+
+Tensor forward(Norm norm, const Tensor& x, const Tensor& weight, const Tensor& bias,
+               const Tensor& mean, const Tensor& var) {
+  switch (norm) {
+    case Norm::Layer:
+      return layer_norm(x, weight.shape(), weight, bias, Eps);
+    case Norm::LayerOverSample:
+      return layer_norm_over_sample(x, weight, bias, Eps);
+    case Norm::Rms:
+    case Norm::RmsUnitOffset:
+      return rms_norm(x, weight.shape(), weight, Eps, norm == Norm::RmsUnitOffset);
+    case Norm::BatchTrain:
+      return batch_norm(x, weight, bias, Eps).y;
+    case Norm::BatchEval:
+      return batch_norm_eval(x, mean, var, weight, bias, Eps);
+  }
+  return {};
+}
+
+/// The norm with the backward above. inputs: x, weight, bias (undefined for RMS), mean, var.
+TensorFunction mutant(Norm norm, Fault fault) {
+  return [norm, fault](std::span<const Tensor> in) {
+    const Tensor y = forward(norm, in[0].detach(), in[1].detach(),
+                             in[2].defined() ? in[2].detach() : Tensor(), in[3], in[4]);
+    return record("mutant", y, {in[0], in[1], in[2]}, {in[0], in[1], in[3], in[4]},
+                  [norm, fault](BackwardCall& call) {
+                    const Gradient g = backward(norm, fault, call.saved(0), call.saved(1),
+                                                call.saved(2), call.saved(3), call.grad());
+                    call.give(0, g.x);
+                    call.give(1, g.weight);
+                    call.give(2, g.bias);
+                  });
+  };
+}
+
+std::vector<Tensor> inputs_of(Norm norm) {
+  const bool rms = norm == Norm::Rms || norm == Norm::RmsUnitOffset;
+  const Tensor bias = noise({3}, "bias").set_requires_grad();
+  return {noise({2, 2, 3}, "x", 0.5).set_requires_grad(), noise({3}, "weight").set_requires_grad(),
+          rms ? Tensor() : bias, noise({3}, "mean"), Tensor::of({3}, {0.5, 1, 2}, Dtype::F64)};
+}
+
+std::vector<Fault> faults_of(Norm norm) {
+  std::vector<Fault> faults{Fault::NoGain,  Fault::GainTwice,         Fault::EpsOutside,
+                            Fault::NoRstd,  Fault::WeightWithoutXhat, Fault::WeightWithX,
+                            Fault::Unbiased};
+  const auto more = [&](std::initializer_list<Fault> list) { faults.insert(faults.end(), list); };
+  if (norm != Norm::BatchEval) more({Fault::NoProjectionTerm, Fault::SumForMean});
+  if (norm == Norm::Rms || norm == Norm::RmsUnitOffset) {
+    more({Fault::SubtractsMean, Fault::OtherOffset});
+  } else {
+    more({Fault::BiasAveraged});
+    if (norm != Norm::BatchEval) more({Fault::NoMeanTerm});
+  }
+  if (norm == Norm::BatchTrain || norm == Norm::BatchEval) more({Fault::OtherBranch});
+  return faults;
+}
+
+class Mutation : public testing::TestWithParam<Norm> {};
+
+TEST_P(Mutation, TheRightBackwardPasses) {
+  const Norm norm = GetParam();
+  const GradcheckResult result =
+      gradcheck(mutant(norm, Fault::None), inputs_of(norm), {.tolerance = 1e-8});
+  EXPECT_TRUE(result.ok) << result.message;
+}
+
+TEST_P(Mutation, EveryWrongBackwardIsRejected) {
+  const Norm norm = GetParam();
+  ASSERT_GE(faults_of(norm).size(), 4U);
+  for (const Fault fault : faults_of(norm)) {
+    const GradcheckResult result =
+        gradcheck(mutant(norm, fault), inputs_of(norm), {.tolerance = 1e-8});
+    EXPECT_FALSE(result.ok) << "fault " << int(fault) << " passed, error " << result.error;
+  }
+}
+
+/// Right first derivatives whose backward the tape cannot see: the second ones are missing.
+TEST_P(Mutation, ABackwardOfConstantsIsRejectedInSecondOrder) {  // CASES LN-18
+  const Norm norm = GetParam();
+  const GradcheckResult result =
+      gradcheck_second(mutant(norm, Fault::None), inputs_of(norm), {.tolerance = 1e-6});
+  EXPECT_FALSE(result.ok);
+  const TensorFunction right = [norm](std::span<const Tensor> in) {
+    return forward(norm, in[0], in[1], in[2], in[3], in[4]);
+  };
+  const GradcheckResult same = gradcheck_second(right, inputs_of(norm), {.tolerance = 1e-6});
+  EXPECT_TRUE(same.ok) << same.message;
+}
+
+std::string name_of(const testing::TestParamInfo<Norm>& info) {
+  static constexpr std::array Names{"Layer",         "LayerOverSample", "Rms",
+                                    "RmsUnitOffset", "BatchTrain",      "BatchEval"};
+  return Names.at(static_cast<std::size_t>(info.param));
+}
+
+INSTANTIATE_TEST_SUITE_P(Norms, Mutation,
+                         testing::Values(Norm::Layer, Norm::LayerOverSample, Norm::Rms,
+                                         Norm::RmsUnitOffset, Norm::BatchTrain, Norm::BatchEval),
+                         name_of);
+
+}  // namespace
+}  // namespace steady
