@@ -268,6 +268,21 @@ TEST(BatchNorm, NamesAndRolesItsState) {
   EXPECT_EQ(norm.num_batches_tracked.rank(), 0);
 }
 
+TEST(BatchNorm, AStateWithoutTheCounterLoadsWhenAsked) {  // CASES BN-18
+  BatchNorm source({.features = 2}), norm({.features = 2});
+  (void)source(noise({8, 2}, "x").detached_copy(Dtype::F32));
+  State old = source.state();
+  std::erase_if(old, [](const NamedTensor& t) { return t.name == "num_batches_tracked"; });
+  EXPECT_THROW(norm.load(old), Error);
+  EXPECT_FALSE(same_bits(norm.running_mean, source.running_mean));
+  const LoadReport report = norm.load(old, {.strict = false});
+  EXPECT_THAT(report.missing, testing::ElementsAre("num_batches_tracked"));
+  EXPECT_TRUE(same_bits(norm.running_mean, source.running_mean));
+  EXPECT_EQ(count(norm), 0);
+  BatchNorm untracked({.features = 2, .track_running_stats = false});
+  EXPECT_THAT(untracked.load(source.state(), {.strict = false}).unexpected, testing::SizeIs(3));
+}
+
 TEST(BatchNorm, ClonesKeepParametersStatisticsAndMode) {
   BatchNorm norm({.features = 2});
   (void)norm(noise({8, 2}, "x").detached_copy(Dtype::F32));

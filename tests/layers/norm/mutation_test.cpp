@@ -41,10 +41,9 @@ constexpr double Eps = 0.3;  // large enough for its place to matter
 /// Sets of `count` elements that share a statistic; set s has elements s * step + i * stride.
 struct Sets {
   std::size_t sets, count, step, stride, affine;
+  [[nodiscard]] std::size_t at(std::size_t s, std::size_t i) const { return s * step + i * stride; }
   /// Which gain element i of set s uses.
-  [[nodiscard]] std::size_t gain(std::size_t s, std::size_t i) const {
-    return (s * step + i * stride) % affine;
-  }
+  [[nodiscard]] std::size_t gain(std::size_t s, std::size_t i) const { return at(s, i) % affine; }
 };
 
 Sets sets_of(Norm norm, const Shape& x) {
@@ -58,6 +57,48 @@ Sets sets_of(Norm norm, const Shape& x) {
   return {n / c, c, c, 1, c};
 }
 
+struct Statistics {
+  double mean, rstd;
+};
+
+/// Of the elements xs of one set.
+Statistics statistics_of(Norm norm, Fault fault, const std::vector<double>& xs, double running_mean,
+                         double running_var) {
+  const bool rms = norm == Norm::Rms || norm == Norm::RmsUnitOffset;
+  const double n = double(xs.size());
+  const double unbiased = fault == Fault::Unbiased ? n / (n - 1) : 1;
+  double mean = 0, var = 0;
+  for (const double x : xs) mean += x / n;
+  if (rms && fault != Fault::SubtractsMean) mean = 0;
+  for (const double x : xs) var += (x - mean) * (x - mean) / n;
+  if (norm == Norm::BatchEval) {
+    mean = running_mean;
+    var = running_var;
+  }
+  var *= unbiased;
+  return {mean, fault == Fault::EpsOutside ? 1 / (std::sqrt(var) + Eps) : 1 / std::sqrt(var + Eps)};
+}
+
+/// dx of one set from its d = dy * gain and xhat.
+std::vector<double> input_gradient(Norm norm, Fault fault, const std::vector<double>& d,
+                                   const std::vector<double>& xhat, double rstd) {
+  const bool rms = norm == Norm::Rms || norm == Norm::RmsUnitOffset;
+  const bool constant = (norm == Norm::BatchEval) != (fault == Fault::OtherBranch);
+  const double n = double(d.size());
+  double mean_d = 0, mean_dx = 0;
+  for (std::size_t i = 0; i < d.size(); ++i) {
+    mean_d += d[i] / n;
+    mean_dx += d[i] * xhat[i] / (fault == Fault::SumForMean ? 1 : n);
+  }
+  if (constant || fault == Fault::NoMeanTerm || (rms && fault != Fault::SubtractsMean)) mean_d = 0;
+  if (constant || fault == Fault::NoProjectionTerm) mean_dx = 0;
+  std::vector<double> dx(d.size());
+  for (std::size_t i = 0; i < d.size(); ++i) {
+    dx[i] = (d[i] - mean_d - xhat[i] * mean_dx) * (fault == Fault::NoRstd ? 1 : rstd);
+  }
+  return dx;
+}
+
 struct Gradient {
   Tensor x, weight, bias;
 };
@@ -65,49 +106,30 @@ struct Gradient {
 Gradient backward(Norm norm, Fault fault, const Tensor& x, const Tensor& weight, const Tensor& mean,
                   const Tensor& var, const Tensor& dy) {
   const Sets sets = sets_of(norm, x.shape());
-  const bool rms = norm == Norm::Rms || norm == Norm::RmsUnitOffset;
-  const bool offset = (norm == Norm::RmsUnitOffset) != (fault == Fault::OtherOffset);
-  const bool constant = (norm == Norm::BatchEval) != (fault == Fault::OtherBranch);
+  const double offset = (norm == Norm::RmsUnitOffset) != (fault == Fault::OtherOffset) ? 1 : 0;
   Gradient g{Tensor::empty(x.shape(), Dtype::F64), Tensor::zeros(weight.shape(), Dtype::F64),
              Tensor::zeros(weight.shape(), Dtype::F64)};
-  const auto xs = x.data<double>(), dys = dy.data<double>(), ws = weight.data<double>();
-  const auto dx = g.x.mutable_data<double>(), dw = g.weight.mutable_data<double>(),
-             db = g.bias.mutable_data<double>();
-  const double n = double(sets.count);
+  const auto dw = g.weight.mutable_data<double>(), db = g.bias.mutable_data<double>();
   for (std::size_t s = 0; s < sets.sets; ++s) {
-    const auto at = [&](std::size_t i) { return s * sets.step + i * sets.stride; };
-    double m = 0, v = 0;
-    for (std::size_t i = 0; i < sets.count; ++i) m += xs[at(i)] / n;
-    if (rms && fault != Fault::SubtractsMean) m = 0;
-    const double divisor = fault == Fault::Unbiased ? n - 1 : n;
-    for (std::size_t i = 0; i < sets.count; ++i) v += (xs[at(i)] - m) * (xs[at(i)] - m) / divisor;
-    if (norm == Norm::BatchEval) {
-      m = mean.data<double>()[s];
-      v = var.data<double>()[s] * (fault == Fault::Unbiased ? n / (n - 1) : 1);
-    }
-    const double rstd =
-        fault == Fault::EpsOutside ? 1 / (std::sqrt(v) + Eps) : 1 / std::sqrt(v + Eps);
-    double mean_d = 0, mean_dx = 0;
-    const auto xhat = [&](std::size_t i) { return (xs[at(i)] - m) * rstd; };
-    const auto gain = [&](std::size_t i) { return ws[sets.gain(s, i)] + (offset ? 1 : 0); };
-    const auto d = [&](std::size_t i) {
-      return dys[at(i)] * (fault == Fault::NoGain ? 1 : gain(i));
-    };
+    std::vector<double> xs, dys, gain, d, xhat;
     for (std::size_t i = 0; i < sets.count; ++i) {
-      mean_d += d(i) / n;
-      mean_dx += d(i) * xhat(i) / (fault == Fault::SumForMean ? 1 : n);
+      xs.push_back(x.data<double>()[sets.at(s, i)]);
+      dys.push_back(dy.data<double>()[sets.at(s, i)]);
+      gain.push_back(weight.data<double>()[sets.gain(s, i)] + offset);
+      d.push_back(dys[i] * (fault == Fault::NoGain ? 1 : gain[i]));
     }
-    if (constant || fault == Fault::NoMeanTerm) mean_d = 0;
-    if (rms && fault != Fault::SubtractsMean) mean_d = 0;
-    if (constant || fault == Fault::NoProjectionTerm) mean_dx = 0;
+    const std::size_t channel = s % sets.affine;
+    const auto [m, rstd] =
+        statistics_of(norm, fault, xs, mean.data<double>()[channel], var.data<double>()[channel]);
+    for (const double value : xs) xhat.push_back((value - m) * rstd);
+    const std::vector<double> dx = input_gradient(norm, fault, d, xhat, rstd);
     for (std::size_t i = 0; i < sets.count; ++i) {
-      dx[at(i)] = (d(i) - mean_d - xhat(i) * mean_dx) * (fault == Fault::NoRstd ? 1 : rstd) *
-                  (fault == Fault::GainTwice ? gain(i) : 1);
+      g.x.mutable_data<double>()[sets.at(s, i)] = dx[i] * (fault == Fault::GainTwice ? gain[i] : 1);
       const double factor = fault == Fault::WeightWithoutXhat ? 1
-                            : fault == Fault::WeightWithX     ? xs[at(i)]
-                                                              : xhat(i);
-      dw[sets.gain(s, i)] += dys[at(i)] * factor;
-      db[sets.gain(s, i)] += dys[at(i)] / (fault == Fault::BiasAveraged ? n : 1);
+                            : fault == Fault::WeightWithX     ? xs[i]
+                                                              : xhat[i];
+      dw[sets.gain(s, i)] += dys[i] * factor;
+      db[sets.gain(s, i)] += dys[i] / (fault == Fault::BiasAveraged ? double(sets.count) : 1);
     }
   }
   return g;
