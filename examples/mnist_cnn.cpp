@@ -1,0 +1,281 @@
+// Trains a small CNN on MNIST under one or several normalizations and compares their gradients.
+//
+//   build/bin/mnist_cnn                                   batch normalization, 3 epochs
+//   build/bin/mnist_cnn --norm none --norm batch --norm "layer(over=sample)" --norm rms
+//
+// Prints the model, a progress bar and the test accuracy of every epoch; then, layer by layer, the
+// root mean square of the weights' gradients over the first and the last 50 steps. How to read it:
+// a layer whose gradient is far below the others' learns little, and one whose gradient grows from
+// first to last is on its way to diverge. Without MNIST in --data (examples/data.sh brings it) the
+// program draws a small set of digits itself and says so.
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+#include <optional>
+#include <steadygrad/steadygrad.hpp>
+#include <string>
+#include <vector>
+
+#include "examples/common/cli.hpp"
+#include "examples/common/json_file.hpp"
+#include "examples/common/progress.hpp"
+#include "examples/common/table.hpp"
+
+namespace {
+
+using namespace steady;
+using namespace steady::examples;
+
+struct Cnn : Layer {
+  struct Options {
+    NormSpec norm;
+    std::int64_t height = 28, width = 28, channels = 1, classes = 10;
+  };
+  explicit Cnn(Options options) : o(std::move(options)) {}
+
+  Options o;
+  Conv2d& conv1 =
+      add<Conv2d>("conv1", {.in = o.channels, .out = 32, .kernel = 3, .padding = 1, .bias = false});
+  Layer& norm1 = add_norm("norm1", o.norm, 32);
+  Conv2d& conv2 = add<Conv2d>("conv2", {.in = 32, .out = 64, .padding = 1, .bias = false});
+  Layer& norm2 = add_norm("norm2", o.norm, 64);
+  Conv2d& conv3 = add<Conv2d>("conv3", {.in = 64, .out = 64, .padding = 1, .bias = false});
+  Layer& norm3 = add_norm("norm3", o.norm, 64);
+  Linear& head = add<Linear>("head", {.in = (o.height / 4) * (o.width / 4) * 64, .out = o.classes});
+
+  Tensor forward(const Tensor& x) override {          // x: [N, H, W, channels]
+    Tensor h = max_pool2d(relu(norm1(conv1(x))), 2);  // [N, H/2, W/2, 32]
+    h = max_pool2d(relu(norm2(conv2(h))), 2);         // [N, H/4, W/4, 64]
+    h = relu(norm3(conv3(h)));
+    return head(flatten(h, 1));  // [N, classes]
+  }
+  std::string describe() const override { return "Cnn"; }
+};
+
+struct Settings {
+  std::vector<std::string> norms;
+  std::int64_t epochs = 3;
+  std::int64_t batch = 64;
+  double lr = 0.05;
+  std::uint64_t seed = 1;
+  int threads = num_threads();
+  std::int64_t limit = 0;
+  std::string data = "data";
+  std::string json;
+  std::string progress = "auto";
+};
+
+/// What one run left: everything that the closing tables and --json show.
+struct Run {
+  std::string norm;
+  std::vector<double> train_loss;                 // per step
+  std::vector<double> test_accuracy;              // per epoch, a fraction
+  std::vector<std::string> layers;                // weights of convolutions and head, in order
+  std::vector<std::vector<double>> gradient_rms;  // [step][layer]
+  double images_per_second = 0;                   // of training
+  std::int64_t diverged_at = -1;                  // step of the first loss that is not finite
+
+  /// Gradient RMS of a layer, averaged over 50 steps at the beginning or at the end.
+  [[nodiscard]] double gradient(std::size_t layer, bool last) const {
+    const std::size_t n = std::min<std::size_t>(50, gradient_rms.size());
+    double sum = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      sum += gradient_rms[last ? gradient_rms.size() - 1 - i : i][layer];
+    }
+    return n == 0 ? 0.0 : sum / static_cast<double>(n);
+  }
+};
+
+std::int64_t count_correct(const Tensor& logits, const Tensor& target) {
+  const auto z = logits.data<float>();
+  const auto y = target.data<std::int64_t>();
+  const auto classes = static_cast<std::size_t>(logits.dim(-1));
+  std::int64_t correct = 0;
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    const auto row = z.subspan(i * classes, classes);
+    correct += std::max_element(row.begin(), row.end()) - row.begin() == y[i] ? 1 : 0;
+  }
+  return correct;
+}
+
+double test_accuracy(Cnn& model, const Dataset& test) {
+  model.eval();
+  std::int64_t correct = 0;
+  for (const Batch& batch : batches(test, {.size = 500, .shuffle = false})) {
+    correct += count_correct(model(batch.x), batch.y);
+  }
+  model.train();
+  return static_cast<double>(correct) / static_cast<double>(test.size());
+}
+
+double rms(const Tensor& t) {
+  double sum = 0;
+  for (const float v : t.data<float>()) sum += double{v} * double{v};
+  return std::sqrt(sum / static_cast<double>(t.numel()));
+}
+
+Run train(const NormSpec& norm, const TrainTest& data, const Settings& s) {
+  Cnn model({.norm = norm,
+             .height = data.train.x.dim(1),
+             .width = data.train.x.dim(2),
+             .channels = data.train.x.dim(3)});
+  model.initialize(s.seed);
+  std::printf("\n== %s ==\n%s\n", to_string(norm).c_str(), model.summary().c_str());
+
+  Run run{.norm = to_string(norm)};
+  std::vector<Parameter> weights;
+  for (const Parameter& p : model.parameters()) {
+    if (p.role == Role::Weight) weights.push_back(p), run.layers.push_back(p.name);
+  }
+  Sgd optimizer(model.parameters(), {.lr = s.lr, .momentum = 0.9, .weight_decay = 5e-4});
+  const BatchOptions options{.size = s.batch, .seed = s.seed, .tail = Tail::Merge};
+  const std::int64_t steps = batches(data.train, options).count() * s.epochs;
+  const Schedule schedule = cosine_schedule(s.lr, steps);
+  double seconds = 0;
+  for (std::int64_t epoch = 0; epoch < s.epochs && run.diverged_at < 0; ++epoch) {
+    BatchOptions this_epoch = options;
+    this_epoch.epoch = epoch;
+    const Batches epoch_batches = batches(data.train, this_epoch);
+    Progress progress(fmt::format("epoch {}/{}", epoch + 1, s.epochs), epoch_batches.count(),
+                      {.mode = parse_progress_mode(s.progress)});
+    std::int64_t seen = 0;
+    std::int64_t correct = 0;
+    const auto start = std::chrono::steady_clock::now();
+    for (const Batch& batch : epoch_batches) {
+      optimizer.set_lr(schedule(optimizer.updates()));
+      Tape tape;
+      const Tensor logits = model(batch.x);
+      const Tensor loss = cross_entropy(logits, batch.y);
+      run.train_loss.push_back(loss.item());
+      if (!std::isfinite(loss.item())) {
+        run.diverged_at = optimizer.updates();
+        break;
+      }
+      const Gradients gradients = tape.backward(loss);
+      optimizer.step(gradients);
+      std::vector<double>& row = run.gradient_rms.emplace_back();
+      for (const Parameter& w : weights) row.push_back(rms(gradients[w.value]));
+      seen += batch.size();
+      correct += count_correct(logits, batch.y);
+      progress.step(batch.size(),
+                    {{"loss", loss.item()},
+                     {"accuracy", static_cast<double>(correct) / static_cast<double>(seen)}});
+    }
+    progress.finish();
+    seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    run.images_per_second = static_cast<double>(seen * (epoch + 1)) / seconds;
+    if (run.diverged_at >= 0) break;
+    run.test_accuracy.push_back(test_accuracy(model, data.test));
+    std::printf("epoch %ld: test accuracy %.2f %%\n", static_cast<long>(epoch + 1),
+                100 * run.test_accuracy.back());
+    std::fflush(stdout);
+  }
+  return run;
+}
+
+void print_gradients(const Run& run) {
+  Table table({"weight", "gradient RMS, first 50 steps", "last 50 steps", "last / first"});
+  for (std::size_t i = 0; i < run.layers.size(); ++i) {
+    const double first = run.gradient(i, false);
+    const double last = run.gradient(i, true);
+    table.add_row({run.layers[i], fmt::format("{:.3e}", first), fmt::format("{:.3e}", last),
+                   fmt::format("{:.3f}", last / first)});
+  }
+  std::printf("\n%s", table.str().c_str());
+}
+
+void print_comparison(const std::vector<Run>& runs) {
+  Table table({"norm", "test accuracy", "final loss", "conv1 gradient", "head gradient",
+               "conv1 / head", "images/s"});
+  for (const Run& run : runs) {
+    const std::size_t n = std::min<std::size_t>(50, run.train_loss.size());
+    const double loss = std::accumulate(run.train_loss.end() - static_cast<std::ptrdiff_t>(n),
+                                        run.train_loss.end(), 0.0) /
+                        static_cast<double>(n);
+    const double first = run.gradient(0, true);
+    const double last = run.gradient(run.layers.size() - 1, true);
+    table.add_row({run.norm,
+                   run.diverged_at >= 0 ? fmt::format("diverged at {}", run.diverged_at)
+                                        : fmt::format("{:.2f} %", 100 * run.test_accuracy.back()),
+                   fmt::format("{:.4f}", loss), fmt::format("{:.2e}", first),
+                   fmt::format("{:.2e}", last), fmt::format("{:.2f}", first / last),
+                   fmt::format("{:.0f}", run.images_per_second)});
+  }
+  std::printf("\nLoss and gradient RMS are means over the last 50 steps.\n%s", table.str().c_str());
+}
+
+nlohmann::json to_json(const Run& run) {
+  return {{"norm", run.norm},
+          {"train_loss", run.train_loss},
+          {"test_accuracy", run.test_accuracy},
+          {"diverged_at", run.diverged_at},
+          {"layers", run.layers},
+          {"gradient_rms", run.gradient_rms},
+          {"images_per_second", run.images_per_second}};
+}
+
+TrainTest load(const Settings& s) {
+  TrainTest data;
+  if (has_mnist(s.data)) {
+    data = load_mnist(s.data);
+    std::printf("MNIST from '%s'", s.data.c_str());
+  } else {
+    data = make_glyphs({.seed = s.seed});
+    std::printf("no MNIST in '%s' (examples/data.sh brings it): digits drawn by the program",
+                s.data.c_str());
+  }
+  if (s.limit > 0) data.train = data.train.first(s.limit);
+  std::printf(", %ld images for training and %ld for testing, %d threads\n",
+              static_cast<long>(data.train.size()), static_cast<long>(data.test.size()),
+              num_threads());
+  return data;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Settings s;
+  CLI::App app{"Trains a small CNN on MNIST under one or several normalizations."};
+  app.add_option("--norm", s.norms,
+                 "none, batch, layer, rms, with options: \"batch(momentum=0.05)\"; may be repeated "
+                 "(default batch)")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  add_number<std::int64_t>(app, "--epochs", s.epochs, "passes over the training images", 1);
+  add_number<std::int64_t>(app, "--batch", s.batch, "images per step", 1);
+  add_number<double>(app, "--lr", s.lr, "learning rate at the start of a cosine decay", 0.0);
+  add_number<std::uint64_t>(app, "--seed", s.seed, "of initial weights and batch order");
+  add_number<int>(app, "--threads", s.threads, "changes the speed, never the numbers", 1, 1024);
+  add_number<std::int64_t>(app, "--limit", s.limit, "training images to use (0: all)", 0);
+  app.add_option("--data", s.data, "directory of the MNIST files")->capture_default_str();
+  app.add_option("--json", s.json, "file for losses per step and accuracies per epoch");
+  app.add_option("--progress", s.progress, "auto, bar, plain or off")->capture_default_str();
+  return run_program(app, argc, argv, [&] {
+    std::vector<NormSpec> norms;
+    if (s.norms.empty()) s.norms = {"batch"};
+    for (const std::string& text : s.norms) {
+      norms.push_back(checked_option("--norm", [&] { return NormSpec::parse(text); }));
+    }
+    checked_option("--progress", [&] { return parse_progress_mode(s.progress); });
+    const JsonFile file(s.json);
+    set_num_threads(s.threads);
+    const TrainTest data = load(s);
+    std::vector<Run> runs;
+    for (const NormSpec& norm : norms) {
+      runs.push_back(train(norm, data, s));
+      print_gradients(runs.back());
+    }
+    print_comparison(runs);
+    nlohmann::json result = to_json(runs.front());
+    result["epochs"] = s.epochs;
+    result["batch"] = s.batch;
+    result["lr"] = s.lr;
+    result["seed"] = s.seed;
+    result["train_images"] = data.train.size();
+    if (runs.size() > 1) {
+      for (const Run& run : runs) result["runs"].push_back(to_json(run));
+    }
+    file.write(result);
+    return 0;
+  });
+}

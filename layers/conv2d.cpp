@@ -1,0 +1,61 @@
+#include <cmath>
+#include <steadygrad/core/error.hpp>
+#include <steadygrad/core/ops/conv.hpp>
+#include <steadygrad/layers/conv2d.hpp>
+
+namespace steady {
+namespace {
+
+bool at_least(const Extent2& e, std::int64_t least) {
+  return e.vertical >= least && e.horizontal >= least;
+}
+
+Conv2d::Options checked(Conv2d::Options o) {
+  STEADY_CHECK(Error, o.in >= 1 && o.out >= 1,
+               "Conv2d: in and out must be at least 1; got {} and {}", o.in, o.out);
+  STEADY_CHECK(Error, at_least(o.kernel, 1) && at_least(o.stride, 1) && at_least(o.dilation, 1),
+               "Conv2d: kernel, stride and dilation must be at least 1; got {}, {} and {}",
+               to_string(o.kernel), to_string(o.stride), to_string(o.dilation));
+  STEADY_CHECK(Error, at_least(o.padding, 0), "Conv2d: padding must not be negative; got {}",
+               to_string(o.padding));
+  STEADY_CHECK(Error, o.groups >= 1 && o.in % o.groups == 0 && o.out % o.groups == 0,
+               "Conv2d: groups must divide in and out; got groups {}, in {}, out {}", o.groups,
+               o.in, o.out);
+  if (!o.weight_init) o.weight_init = kaiming_uniform_init(1.0 / std::sqrt(3.0));
+  return o;
+}
+
+double bias_bound(const Conv2d::Options& o) {
+  return 1.0 /
+         std::sqrt(static_cast<double>(o.in / o.groups * o.kernel.vertical * o.kernel.horizontal));
+}
+
+}  // namespace
+
+Conv2d::Conv2d(Options options)
+    : o(checked(std::move(options))),
+      weight(add_parameter("weight",
+                           {o.out, o.in / o.groups, o.kernel.vertical, o.kernel.horizontal},
+                           Role::Weight, o.weight_init)),
+      bias(add_parameter("bias", {o.out}, Role::Bias, uniform_init(-bias_bound(o), bias_bound(o)),
+                         o.bias)) {}
+
+Tensor Conv2d::forward(const Tensor& x) {
+  return conv2d(x, weight, bias,
+                {.stride = o.stride.array(),
+                 .padding = o.padding.array(),
+                 .dilation = o.dilation.array(),
+                 .groups = o.groups});
+}
+
+std::string Conv2d::describe() const {
+  std::string text = fmt::format("Conv2d({}, {}, kernel={}", o.in, o.out, to_string(o.kernel));
+  if (o.stride != 1) text += fmt::format(", stride={}", to_string(o.stride));
+  if (o.padding != 0) text += fmt::format(", padding={}", to_string(o.padding));
+  if (o.dilation != 1) text += fmt::format(", dilation={}", to_string(o.dilation));
+  if (o.groups != 1) text += fmt::format(", groups={}", o.groups);
+  if (!o.bias) text += ", bias=false";
+  return text + ")";
+}
+
+}  // namespace steady

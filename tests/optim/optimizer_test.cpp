@@ -1,0 +1,220 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <steadygrad/core/error.hpp>
+#include <steadygrad/optim/clip.hpp>
+#include <steadygrad/optim/schedule.hpp>
+#include <steadygrad/optim/sgd.hpp>
+
+#include "tests/support/golden.hpp"
+
+namespace steady {
+namespace {
+
+using testing_support::Golden;
+using testing_support::GoldenCase;
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::string message_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no exception";
+}
+
+Tensor leaf(std::initializer_list<double> values) {
+  return Tensor::of({static_cast<std::int64_t>(values.size())}, values, Dtype::F64)
+      .set_requires_grad();
+}
+
+Gradients one_gradient(const Tensor& leaf, std::initializer_list<double> values) {
+  Gradients g;
+  g.insert(leaf, Tensor::of(leaf.shape(), values, leaf.dtype()));
+  return g;
+}
+
+TEST(Sgd, DecaysWithoutMomentumToo) {  // CASES OP-06
+  const Tensor w = leaf({2});
+  Sgd sgd({{"w", w, Role::Weight}}, {.lr = 0.1, .weight_decay = 0.5});
+  sgd.step(one_gradient(w, {0}));
+  EXPECT_DOUBLE_EQ(w.item(), 1.9);
+  EXPECT_EQ(sgd.updates(), 1);
+}
+
+TEST(Sgd, DecaySkipsNormsAndBiasesByRole) {  // CASES OP-04
+  const Tensor w = leaf({1});
+  const Tensor gain = leaf({1});
+  const Tensor bias = leaf({1});
+  Sgd sgd({{"gamma", w, Role::Weight}, {"w", gain, Role::NormScale}, {"v", bias, Role::Bias}},
+          {.lr = 0.1, .weight_decay = 0.1});
+  Gradients g;
+  for (const Tensor& t : {w, gain, bias}) g.insert(t, Tensor::zeros({1}, Dtype::F64));
+  for (int i = 0; i < 10; ++i) sgd.step(g);
+  EXPECT_NEAR(w.item(), 0.9043820750088044, 1e-15);
+  EXPECT_EQ(gain.item(), 1);
+  EXPECT_EQ(bias.item(), 1);
+  EXPECT_THAT(sgd.describe_groups(), HasSubstr("w (norm scale): no weight decay"));
+}
+
+TEST(Sgd, RefusesOptionsOutOfRangeAndTiedParameters) {
+  const Tensor w = leaf({1});
+  const std::vector<Parameter> p{{"w", w, Role::Weight}};
+  EXPECT_THROW(Sgd(p, {.lr = -1}), Error);
+  EXPECT_THROW(Sgd(p, {.lr = std::numeric_limits<double>::quiet_NaN()}), Error);
+  EXPECT_THROW(Sgd(p, {.momentum = 1.0}), Error);
+  EXPECT_THROW(Sgd(p, {.nesterov = true}), Error);
+  EXPECT_THROW(Sgd(p, {.weight_decay = -0.1}), Error);
+  EXPECT_THROW(Sgd({}, {}), Error);
+  EXPECT_THAT(message_of([&] {
+                Sgd({{"a", w, Role::Weight}, {"b", w, Role::Weight}}, {});
+              }),
+              AllOf(HasSubstr("'a'"), HasSubstr("'b'")));
+}
+
+TEST(Sgd, LeavesParametersWithoutGradientAlone) {
+  const Tensor w = leaf({2});
+  Tensor frozen = leaf({3});
+  Sgd sgd({{"w", w, Role::Weight}, {"frozen", frozen, Role::Weight}}, {.lr = 0.1});
+  sgd.step(Gradients());
+  Gradients g = one_gradient(frozen, {1});
+  frozen.set_requires_grad(false);
+  sgd.step(g);
+  EXPECT_EQ(w.item(), 2);
+  EXPECT_EQ(frozen.item(), 3);
+}
+
+class SgdTrajectory : public testing::TestWithParam<std::tuple<const char*, Dtype>> {};
+
+TEST_P(SgdTrajectory, FollowsPyTorchForTwentySteps) {
+  const auto [name, dtype] = GetParam();
+  const Golden golden("optim.h5");
+  for (const GoldenCase& c : golden.cases(name)) {
+    std::vector<Tensor> values;
+    std::vector<Parameter> parameters;
+    for (const char* p : {"p0", "p1"}) {
+      values.push_back(c.tensor(std::string("init/") + p).detached_copy(dtype));
+      values.back().set_requires_grad();
+      parameters.push_back({p, values.back(), Role::Bias});
+    }
+    Sgd sgd(parameters, {.lr = c.attribute_double("lr", 0),
+                         .momentum = c.attribute_double("momentum", 0),
+                         .dampening = c.attribute_double("dampening", 0),
+                         .nesterov = c.attribute_int("nesterov", 0) != 0,
+                         .weight_decay = c.attribute_double("weight_decay", 0),
+                         .decay_roles = RoleSet::all()});
+    for (std::int64_t step = 0; step < 20; ++step) {
+      Gradients g;
+      std::vector<Tensor> want;
+      for (std::size_t i = 0; i < 2; ++i) {
+        const std::string p = i == 0 ? "p0" : "p1";
+        const auto at = [&](const Tensor& all) {
+          const std::int64_t n = values[i].numel();
+          return Tensor::from<double>(values[i].shape(),
+                                      all.data<double>().subspan(static_cast<std::size_t>(step * n),
+                                                                 static_cast<std::size_t>(n)));
+        };
+        g.insert(values[i], at(c.tensor("grads/" + p)).detached_copy(dtype));
+        want.push_back(at(c.tensor("traj/" + p)));
+      }
+      sgd.step(g);
+      for (std::size_t i = 0; i < 2; ++i) {
+        const Tensor got = values[i].detached_copy(Dtype::F64);
+        for (std::size_t k = 0; k < got.data<double>().size(); ++k) {
+          const double w = want[i].data<double>()[k];
+          ASSERT_NEAR(got.data<double>()[k], w,
+                      dtype == Dtype::F64 ? 1e-12 : 1e-5 * (1 + std::abs(w)))
+              << name << " step " << step;
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, SgdTrajectory,
+                         testing::Combine(testing::Values("sgd_plain", "sgd_momentum",
+                                                          "sgd_momentum_dampening", "sgd_nesterov",
+                                                          "sgd_nesterov_weight_decay",
+                                                          "sgd_weight_decay"),
+                                          testing::Values(Dtype::F64, Dtype::F32)));
+
+TEST(Clip, NormIsGlobalAndExact) {  // CASES AG-12
+  const Tensor a = leaf({0});
+  const Tensor b = leaf({0});
+  const std::vector<Parameter> parameters{{"a", a, Role::Weight}, {"b", b, Role::Weight}};
+  Gradients g = one_gradient(a, {3});
+  g.insert(b, Tensor::of({1}, {4}, Dtype::F64));
+  EXPECT_EQ(grad_norm(g, parameters), 5);
+  const ClipReport report = clip_grad_norm(g, parameters);
+  EXPECT_EQ(report.norm, 5);
+  EXPECT_TRUE(report.clipped);
+  EXPECT_DOUBLE_EQ(g[a].item(), 0.6);
+  EXPECT_DOUBLE_EQ(g[b].item(), 0.8);
+  EXPECT_FALSE(clip_grad_norm(g, parameters, {.max_norm = 2}).clipped);
+  EXPECT_DOUBLE_EQ(g[a].item(), 0.6);
+}
+
+TEST(Clip, NonFiniteGradientsAreNamedAndNothingChanges) {  // CASES AG-12
+  const Tensor a = leaf({0, 0});
+  const Tensor b = leaf({0, 0});
+  const std::vector<Parameter> parameters{{"fc.weight", a, Role::Weight},
+                                          {"fc.bias", b, Role::Bias}};
+  for (const double bad :
+       {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+    Gradients g = one_gradient(a, {1, 2});
+    g.insert(b, Tensor::of({2}, {1, bad}, Dtype::F64));
+    EXPECT_THAT(message_of([&] { clip_grad_norm(g, parameters); }),
+                AllOf(HasSubstr("'fc.bias'"), HasSubstr("of 2 elements, first at 1")));
+    EXPECT_THAT(message_of([&] { clip_grad_value(g, parameters, 0.5); }), HasSubstr("'fc.bias'"));
+    EXPECT_EQ(g[a].data<double>()[1], 2);
+    EXPECT_EQ(g[b].data<double>()[0], 1);
+  }
+}
+
+TEST(Clip, ValuesAreLimited) {
+  const Tensor a = leaf({0, 0, 0});
+  Gradients g = one_gradient(a, {-3, 0.2, 7});
+  const ClipReport report = clip_grad_value(g, std::vector<Parameter>{{"a", a, Role::Weight}}, 0.5);
+  EXPECT_EQ(report.norm, 7);
+  EXPECT_THAT(g[a].data<double>(), testing::ElementsAre(-0.5, 0.2, 0.5));
+}
+
+TEST(Schedule, WarmupThenLinearIsTheTableOfTheDefinition) {  // CASES OP-13
+  const Schedule lr = warmup_schedule(4, linear_schedule(0.1, 6));
+  const std::vector<double> want{.025,        .05,         .075, .1,          .1,
+                                 0.1 * 5 / 6, 0.1 * 4 / 6, .05,  0.1 * 2 / 6, 0.1 / 6};
+  for (std::size_t s = 0; s < want.size(); ++s) {
+    EXPECT_NEAR(lr(static_cast<std::int64_t>(s)), want[s], 1e-16) << s;
+  }
+  EXPECT_EQ(lr(10), 0);
+}
+
+TEST(Schedule, GoldenValues) {
+  const Golden golden("optim.h5");
+  const auto check = [&](const char* name, const Schedule& schedule) {
+    const Tensor lr = golden.group(std::string("schedule/") + name).tensor("lr");
+    for (std::size_t s = 0; s < lr.data<double>().size(); ++s) {
+      EXPECT_NEAR(schedule(static_cast<std::int64_t>(s)), lr.data<double>()[s], 1e-12)
+          << name << " " << s;
+    }
+  };
+  check("cosine_annealing", cosine_schedule(0.1, 40, 0.01));
+  check("step", step_schedule(0.1, 7, 0.5));
+  check("warmup_cosine_t_plus_1_over_w", warmup_schedule(8, cosine_schedule(0.1, 24, 0.01)));
+}
+
+TEST(Schedule, RefusesNonsense) {
+  EXPECT_THROW((void)cosine_schedule(0.1, 0), Error);
+  EXPECT_THROW((void)step_schedule(-1, 5), Error);
+  EXPECT_THROW((void)warmup_schedule(-1, constant_schedule(1)), Error);
+  EXPECT_THROW((void)warmup_schedule(1, nullptr), Error);
+}
+
+}  // namespace
+}  // namespace steady
