@@ -8,6 +8,8 @@
 // a layer whose gradient is far below the others' learns little, and one whose gradient grows from
 // first to last is on its way to diverge. Without MNIST in --data (examples/data.sh brings it) the
 // program draws a small set of digits itself and says so.
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <numeric>
@@ -122,10 +124,13 @@ Run train(const NormSpec& norm, const TrainTest& data, const Settings& s) {
   model.initialize(s.seed);
   std::printf("\n== %s ==\n%s\n", to_string(norm).c_str(), model.summary().c_str());
 
-  Run run{.norm = to_string(norm)};
+  Run run;
+  run.norm = to_string(norm);
   std::vector<Parameter> weights;
   for (const Parameter& p : model.parameters()) {
-    if (p.role == Role::Weight) weights.push_back(p), run.layers.push_back(p.name);
+    if (p.role != Role::Weight) continue;
+    weights.push_back(p);
+    run.layers.push_back(p.name);
   }
   Sgd optimizer(model.parameters(), {.lr = s.lr, .momentum = 0.9, .weight_decay = 5e-4});
   const BatchOptions options{.size = s.batch, .seed = s.seed, .tail = Tail::Merge};
