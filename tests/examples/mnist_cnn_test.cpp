@@ -15,10 +15,10 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-using testing_support::ProgramResult;
+using testing_support::Outcome;
 using testing_support::run_program;
 
-constexpr const char* Small = "mnist_cnn --data no-such-directory --limit 320 --epochs 1 ";
+constexpr const char* Small = "--data no-such-directory --limit 320 --epochs 1 ";
 
 std::filesystem::path json_path(const std::string& name) {
   return std::filesystem::temp_directory_path() / ("steady_mnist_cnn_" + name + ".json");
@@ -26,8 +26,8 @@ std::filesystem::path json_path(const std::string& name) {
 
 nlohmann::json run_to_json(const std::string& name, const std::string& options) {
   const std::filesystem::path path = json_path(name);
-  const ProgramResult result = run_program(Small + options + " --json " + path.string());
-  EXPECT_EQ(result.exit_code, 0) << result.output;
+  const Outcome result = run_program("mnist_cnn", Small + options + " --json " + path.string());
+  EXPECT_EQ(result.code, 0) << result.text;
   nlohmann::json json;
   std::ifstream(path) >> json;
   std::filesystem::remove(path);
@@ -48,23 +48,23 @@ TEST(MnistCnn, LossesAreTheSameForAnyNumberOfThreads) {
 }
 
 TEST(MnistCnn, PrintsSummaryAccuracyGradientsAndComparison) {
-  const ProgramResult result =
-      run_program(std::string(Small) + "--norm none --norm 'layer(over=sample)' --norm rms");
-  EXPECT_EQ(result.exit_code, 0);
-  EXPECT_THAT(result.output, AllOf(HasSubstr("digits drawn by the program"),
-                                   HasSubstr("norm1.weight"), HasSubstr("test accuracy"),
-                                   HasSubstr("layer(over=sample)"), HasSubstr("conv1 / head")));
-  EXPECT_THAT(result.output, testing::Not(HasSubstr("\r")));  // CASES RT-10: not a terminal
-  EXPECT_THAT(result.output, testing::Not(HasSubstr("\x1b")));
+  const Outcome result = run_program(
+      "mnist_cnn", std::string(Small) + "--norm none --norm 'layer(over=sample)' --norm rms");
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.text, AllOf(HasSubstr("digits drawn by the program"),
+                                 HasSubstr("norm1.weight"), HasSubstr("test accuracy"),
+                                 HasSubstr("layer(over=sample)"), HasSubstr("conv1 / head")));
+  EXPECT_THAT(result.text, testing::Not(HasSubstr("\r")));  // CASES RT-10: not a terminal
+  EXPECT_THAT(result.text, testing::Not(HasSubstr("\x1b")));
 }
 
 TEST(MnistCnn, BadOptionsEndInOneLineAndExitCode2) {
   for (const char* options :
        {"--norm bacth", "--norm 'batch(momentum=7)'", "--epochs 0", "--epochs x", "--lr -1",
         "--unknown", "--threads 0", "--progress loud"}) {
-    const ProgramResult result = run_program(std::string("mnist_cnn ") + options);
-    EXPECT_EQ(result.exit_code, 2) << options << "\n" << result.output;
-    EXPECT_EQ(std::ranges::count(result.output, '\n'), 1) << options << "\n" << result.output;
+    const Outcome result = run_program("mnist_cnn", options);
+    EXPECT_EQ(result.code, 2) << options << "\n" << result.text;
+    EXPECT_EQ(std::ranges::count(result.text, '\n'), 1) << options << "\n" << result.text;
   }
 }
 
