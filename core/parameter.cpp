@@ -19,9 +19,9 @@ std::string_view to_string(Role role) {
   return "?";
 }
 
-const Tensor* find(const State& state, std::string_view name) {
+Tensor find(const State& state, std::string_view name) {
   const auto at = std::ranges::find(state, name, &NamedTensor::name);
-  return at == state.end() ? nullptr : &at->value;
+  return at == state.end() ? Tensor() : at->value;
 }
 
 }  // namespace steady

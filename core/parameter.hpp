@@ -49,7 +49,7 @@ struct NamedTensor {
 /// Parameters and buffers of a model, in the order of registration; the handles share its memory.
 using State = std::vector<NamedTensor>;
 
-/// The tensor of that name, or null.
-[[nodiscard]] const Tensor* find(const State& state, std::string_view name);
+/// The tensor of that name; undefined when there is none.
+[[nodiscard]] Tensor find(const State& state, std::string_view name);
 
 }  // namespace steady

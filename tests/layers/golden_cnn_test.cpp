@@ -69,13 +69,13 @@ State read_state(const GoldenCase& cnn, const std::string& group) {
 void expect_state(const GoldenCnn& model, const GoldenCase& cnn, const std::string& group,
                   double tolerance) {
   for (const NamedTensor& want : read_state(cnn, group)) {
-    const Tensor* got = find(model.state(), want.name);
-    ASSERT_NE(got, nullptr) << want.name;
+    const Tensor got = find(model.state(), want.name);
+    ASSERT_TRUE(got.defined()) << want.name;
     SCOPED_TRACE(group + " " + want.name);
     if (want.value.dtype() == Dtype::I64) {
-      EXPECT_EQ(got->item(), want.value.item());
+      EXPECT_EQ(got.item(), want.value.item());
     } else {
-      expect_close(got->detached_copy(Dtype::F64), want.value, tolerance);
+      expect_close(got.detached_copy(Dtype::F64), want.value, tolerance);
     }
   }
 }
@@ -129,7 +129,7 @@ TEST_P(GoldenTraining, FiveStepsFollowPyTorch) {
       for (const Parameter& p : model.parameters()) {
         SCOPED_TRACE(p.name);
         ASSERT_TRUE(gradients.contains(p.value));
-        expect_close(gradients[p.value].detached_copy(Dtype::F64), *find(want, p.name), tolerance);
+        expect_close(gradients[p.value].detached_copy(Dtype::F64), find(want, p.name), tolerance);
       }
     }
     sgd.step(gradients);
@@ -187,9 +187,9 @@ TEST(TrainingControl, ExchangingTheNormLeavesOtherInitialWeightsBitIdentical) {
   batch.initialize(9);
   none.initialize(9);
   for (const Parameter& p : none.parameters()) {
-    const Tensor* other = find(batch.state(), p.name);
-    ASSERT_NE(other, nullptr) << p.name;
-    EXPECT_THAT(p.value.data<float>(), testing::ElementsAreArray(other->data<float>())) << p.name;
+    const Tensor other = find(batch.state(), p.name);
+    ASSERT_TRUE(other.defined()) << p.name;
+    EXPECT_THAT(p.value.data<float>(), testing::ElementsAreArray(other.data<float>())) << p.name;
   }
 }
 

@@ -95,7 +95,8 @@ class SgdTrajectory : public testing::TestWithParam<std::tuple<const char*, Dtyp
 TEST_P(SgdTrajectory, FollowsPyTorchForTwentySteps) {
   const auto [name, dtype] = GetParam();
   const Golden golden("optim.h5");
-  for (const GoldenCase& c : golden.cases(name)) {
+  const GoldenCase c = golden.group(std::string("/") + name);
+  {
     std::vector<Tensor> values;
     std::vector<Parameter> parameters;
     for (const char* p : {"p0", "p1"}) {
@@ -198,7 +199,7 @@ TEST(Schedule, WarmupThenLinearIsTheTableOfTheDefinition) {  // CASES OP-13
 TEST(Schedule, GoldenValues) {
   const Golden golden("optim.h5");
   const auto check = [&](const char* name, const Schedule& schedule) {
-    const Tensor lr = golden.group(std::string("schedule/") + name).tensor("lr");
+    const Tensor lr = golden.group(std::string("/schedule/") + name).tensor("lr");
     for (std::size_t s = 0; s < lr.data<double>().size(); ++s) {
       EXPECT_NEAR(schedule(static_cast<std::int64_t>(s)), lr.data<double>()[s], 1e-12)
           << name << " " << s;

@@ -237,7 +237,7 @@ TEST(BatchNorm, StartsInTrainModeAndUsesStatisticsThatWereSet) {  // CASES BN-20
   expect_values(norm(ones), std::vector<double>(8, -0.49999937500117186), 1e-7);
   EXPECT_THAT(norm.summary(), HasSubstr("eval"));
   norm.running_mean = Tensor::of({1}, {3});  // assignment keeps the registration
-  EXPECT_EQ(find(norm.state(), "running_mean")->item(), 3);
+  EXPECT_EQ(find(norm.state(), "running_mean").item(), 3);
 }
 
 TEST(BatchNorm, WithoutTrackingEveryModeUsesTheBatch) {
