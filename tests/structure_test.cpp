@@ -60,7 +60,8 @@ bool starts_with_any(std::string_view text, const std::vector<std::string_view>&
 bool is_norm_kernel(std::string_view path) {
   return starts_with_any(path, {"layers/norm/"}) &&
          (path.find("_kernel.") != path.npos || path.find("_stats.") != path.npos ||
-          path.find("_double_backward.") != path.npos || path.find("-inl.") != path.npos);
+          path.find("_plan.") != path.npos || path.find("_double_backward.") != path.npos ||
+          path.find("-inl.") != path.npos);
 }
 
 /// The part of the tree that owns `path`; a new file of core's top level counts as the tape's
