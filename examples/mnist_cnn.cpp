@@ -88,18 +88,6 @@ struct Run {
   }
 };
 
-std::int64_t count_correct(const Tensor& logits, const Tensor& target) {
-  const auto z = logits.data<float>();
-  const auto y = target.data<std::int64_t>();
-  const auto classes = static_cast<std::size_t>(logits.dim(-1));
-  std::int64_t correct = 0;
-  for (std::size_t i = 0; i < y.size(); ++i) {
-    const auto row = z.subspan(i * classes, classes);
-    correct += std::max_element(row.begin(), row.end()) - row.begin() == y[i] ? 1 : 0;
-  }
-  return correct;
-}
-
 double test_accuracy(Cnn& model, const Dataset& test) {
   model.eval();
   std::int64_t correct = 0;

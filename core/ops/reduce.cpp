@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <functional>
 #include <limits>
+#include <numeric>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/kernels/expand.hpp>
 #include <steadygrad/core/kernels/reduce.hpp>
@@ -170,6 +172,32 @@ Tensor var(const Tensor& x, const Axes& axes, const VarOptions& options) {
 Tensor max(const Tensor& x) { return maximum_over(x, plan_all("max", x)); }
 Tensor max(const Tensor& x, const Axes& axes, bool keepdim) {
   return maximum_over(x, plan("max", x, axes, keepdim));
+}
+
+Tensor argmax(const Tensor& x, int axis) {
+  detail::check_float("argmax", "x", x);
+  const int at = x.shape().axis(axis, "argmax");
+  STEADY_CHECK(ShapeError, x.dim(at) > 0, "argmax: needs at least one element; got x {}",
+               describe(x));
+  Tensor index = Tensor::empty(x.shape().without(at), Dtype::I64);
+  dispatch_float("argmax", x.dtype(), [&]<FloatElement T>() {
+    kernels::argmax<T>(x.data<T>(), x.shape().numel(0, at), x.dim(at),
+                       x.shape().numel(at + 1, x.rank()),
+                       index.mutable_data<std::int64_t>("argmax"));
+  });
+  return index;
+}
+
+std::int64_t count_correct(const Tensor& logits, const Tensor& target) {
+  const Tensor index = argmax(logits);
+  check_defined("count_correct", "target", target);
+  STEADY_CHECK(ShapeError, target.dtype() == Dtype::I64 && target.shape() == index.shape(),
+               "count_correct: the target must be i64 {}; got logits {}, target {}",
+               to_string(index.shape()), describe(logits), describe(target));
+  const auto found = index.data<std::int64_t>();
+  return std::inner_product(found.begin(), found.end(), target.data<std::int64_t>().begin(),
+                            std::int64_t{0}, std::plus<>(),
+                            [](auto a, auto b) -> std::int64_t { return a == b ? 1 : 0; });
 }
 
 Tensor sum_to(const Tensor& x, const Shape& shape) {

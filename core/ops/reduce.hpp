@@ -50,6 +50,15 @@ struct VarOptions {
 [[nodiscard]] Tensor max(const Tensor& x);
 [[nodiscard]] Tensor max(const Tensor& x, const Axes& axes, bool keepdim = false);
 
+/// Index of the first largest element along `axis` (the first NaN when there is one): i64, the
+/// shape of x without that axis. A constant: indices have no gradient. Throws ShapeError when the
+/// axis has no element.
+[[nodiscard]] Tensor argmax(const Tensor& x, int axis = -1);
+
+/// How many rows have their largest logit at the target, for sums over batches of any size.
+/// logits: [..., C], f32 or f64; target: [...], i64. Throws ShapeError when shapes do not fit.
+[[nodiscard]] std::int64_t count_correct(const Tensor& logits, const Tensor& target);
+
 /// The reverse of broadcasting: x summed into `shape`, which must broadcast to the shape of x (else
 /// ShapeError). x itself when it has that shape.
 [[nodiscard]] Tensor sum_to(const Tensor& x, const Shape& shape);

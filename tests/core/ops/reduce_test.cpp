@@ -212,5 +212,21 @@ TEST(BroadcastTo, RefusesOtherShapesByName) {
   EXPECT_THAT(message_of([&] { (void)sum_to(x, {1, 3, 2}); }), HasSubstr("sum_to: "));
 }
 
+TEST(Argmax, FirstLargestAlongAnyAxisAndNaNFirst) {
+  const Tensor x = Tensor::of({2, 3}, {1, 5, 5, std::nan(""), 9, std::nan("")});
+  EXPECT_THAT(argmax(x).data<std::int64_t>(), testing::ElementsAre(1, 0));
+  EXPECT_THAT(argmax(x, 0).data<std::int64_t>(), testing::ElementsAre(1, 1, 1));
+  EXPECT_THROW((void)argmax(Tensor::zeros({2, 0})), ShapeError);
+  EXPECT_THROW((void)argmax(Tensor::zeros({2}), 1), ShapeError);
+  EXPECT_THROW((void)argmax(Tensor::zeros({2}, Dtype::I64)), ShapeError);
+}
+
+TEST(Argmax, CountsCorrectRows) {
+  const Tensor logits = Tensor::of({3, 2}, {1, 2, 4, 3, 0, 1});
+  EXPECT_EQ(count_correct(logits, Tensor::of({3}, {1, 0, 0}, Dtype::I64)), 2);
+  EXPECT_THROW((void)count_correct(logits, Tensor::of({2}, {1, 0}, Dtype::I64)), ShapeError);
+  EXPECT_THROW((void)count_correct(logits, Tensor::of({3}, {1, 0, 0})), ShapeError);
+}
+
 }  // namespace
 }  // namespace steady
