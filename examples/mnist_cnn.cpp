@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "examples/common/cli.hpp"
+#include "examples/common/digits.hpp"
 #include "examples/common/json_file.hpp"
 #include "examples/common/progress.hpp"
 #include "examples/common/table.hpp"
@@ -207,23 +208,6 @@ nlohmann::json to_json(const Run& run) {
           {"images_per_second", run.images_per_second}};
 }
 
-TrainTest load(const Settings& s) {
-  TrainTest data;
-  if (has_mnist(s.data)) {
-    data = load_mnist(s.data);
-    std::printf("MNIST from '%s'", s.data.c_str());
-  } else {
-    data = make_glyphs({.seed = s.seed});
-    std::printf("no MNIST in '%s' (examples/data.sh brings it): digits drawn by the program",
-                s.data.c_str());
-  }
-  if (s.limit > 0) data.train = data.train.first(s.limit);
-  std::printf(", %ld images for training and %ld for testing, %d threads\n",
-              static_cast<long>(data.train.size()), static_cast<long>(data.test.size()),
-              num_threads());
-  return data;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -239,7 +223,8 @@ int main(int argc, char** argv) {
   add_number<double>(app, "--lr", s.lr, "learning rate at the start of a cosine decay", 0.0);
   add_number<std::uint64_t>(app, "--seed", s.seed, "of initial weights and batch order");
   add_number<int>(app, "--threads", s.threads, "changes the speed, never the numbers", 1, 1024);
-  add_number<std::int64_t>(app, "--limit", s.limit, "training images to use (0: all)", 0);
+  add_number<std::int64_t>(app, "--limit", s.limit,
+                           "most training and most test images to use (0: all)", 0);
   app.add_option("--data", s.data, "directory of the MNIST files")->capture_default_str();
   app.add_option("--json", s.json, "file for losses per step and accuracies per epoch");
   app.add_option("--progress", s.progress, "auto, bar, plain or off")->capture_default_str();
@@ -252,7 +237,9 @@ int main(int argc, char** argv) {
     checked_option("--progress", [&] { return parse_progress_mode(s.progress); });
     const JsonFile file(s.json);
     set_num_threads(s.threads);
-    const TrainTest data = load(s);
+    const Digits digits = load_digits({.directory = s.data, .limit = s.limit});
+    const TrainTest& data = digits.data;
+    std::printf("%s\n%s\n", digits.source.c_str(), library_report().c_str());
     std::vector<Run> runs;
     for (const NormSpec& norm : norms) {
       runs.push_back(train(norm, data, s));
