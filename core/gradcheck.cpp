@@ -143,9 +143,13 @@ GradcheckResult gradcheck(const TensorFunction& f, std::vector<Tensor> inputs,
   const NoStateUpdate differences;
   inputs = own_inputs("gradcheck", inputs);
   Random random(options.seed, "gradcheck cotangent");
-  const Tensor cotangent = random_like(f(inputs), random);
+  const auto value = [&] {
+    const NoRecord differences_only;
+    return f(inputs);
+  };
+  const Tensor cotangent = random_like(value(), random);
   Problem problem{.variables = variables_of(inputs)};
-  problem.value = [&] { return inner_product(f(inputs), cotangent); };
+  problem.value = [&] { return inner_product(value(), cotangent); };
   problem.gradient = [&] {
     Tape tape;
     const Tensor y = f(inputs);

@@ -18,8 +18,12 @@ thread_local std::unique_ptr<TapeState> spare_state;  // the memory of the last 
 std::atomic<std::uint64_t> next_serial{1};
 std::atomic<std::int64_t> live{0};
 
+/// The innermost tape that has not ended.
 TapeState* recording_state() {
-  return paused == 0 && current_tape != nullptr && !current_tape->consumed ? current_tape : nullptr;
+  if (paused > 0) return nullptr;
+  TapeState* tape = current_tape;
+  while (tape != nullptr && tape->consumed) tape = tape->outer;
+  return tape;
 }
 
 /// y + x; in place where one of them is free to be overwritten, as an operation when `recorded`.
@@ -124,7 +128,15 @@ bool TapeState::tracks(const Tensor& tensor) const {
 std::int32_t TapeState::slot_of(const Tensor& tensor) {
   if (!tracks(tensor)) return -1;
   const detail::TensorBody& body = tensor.body();
-  if (body.serial != 0) return body.slot;
+  if (body.serial != 0) {
+    const TapeSlot& made = slots[static_cast<std::size_t>(body.slot)];
+    STEADY_CHECK(Error, tensor.storage().version() == made.version,
+                 "tape: {} was overwritten by '{}' after '{}' had computed it, which no gradient "
+                 "would know of; write to a detached_copy() instead",
+                 describe(tensor), tensor.storage().writer(),
+                 entries[static_cast<std::size_t>(made.producer)].op);
+    return body.slot;
+  }
   std::int32_t& slot = leaves.at(tensor.storage().id());
   if (slot < 0) {
     slot = static_cast<std::int32_t>(slots.size());
@@ -188,6 +200,7 @@ void record_entry(const char* op, std::span<Tensor> outputs, std::span<const Ten
     if (output.defined()) {
       slot.shape = output.shape();
       slot.dtype = output.dtype();
+      slot.version = output.storage().version();
       output.body().serial = state->serial;
       output.body().slot = static_cast<std::int32_t>(state->slots.size());
     }
@@ -306,9 +319,17 @@ Tape::Tape() : state_(std::move(spare_state)) {
 }
 
 Tape::~Tape() {
-  current_tape = state_->outer;
+  TapeState** link = &current_tape;
+  while (*link != nullptr && *link != state_.get()) link = &(*link)->outer;
   state_->clear();
-  spare_state = std::move(state_);
+  if (*link != nullptr) {
+    *link = state_->outer;
+    spare_state = std::move(state_);
+  } else {
+    // Another thread began this tape and still points at it: it stays, ended and empty.
+    state_->consumed = true;
+    (void)state_.release();
+  }
 }
 
 std::int64_t Tape::size() const { return static_cast<std::int64_t>(state_->entries.size()); }
@@ -316,6 +337,7 @@ std::int64_t Tape::live_entries() { return live.load(std::memory_order_relaxed);
 
 void Tape::on_gradient(const Tensor& x, std::function<void(const Tensor&)> watch) {
   STEADY_CHECK(Error, !state_->consumed, "on_gradient: this tape has ended");
+  STEADY_CHECK(Error, !state_->running, "on_gradient: a backward of this tape is running");
   const std::int32_t slot = state_->slot_of(x);
   STEADY_CHECK(Error, slot >= 0, "on_gradient: the tensor has no gradient on this tape; got {}",
                describe(x));
@@ -341,8 +363,9 @@ Tensor seed_gradient(const Tensor& output, const Tensor& cotangent) {
 /// Ends a backward, however it ends: clears its scratch, and the tape unless it is kept.
 class BackwardGuard {
  public:
-  BackwardGuard(TapeState& state, bool keep) : state_(state), keep_(keep) {}
+  BackwardGuard(TapeState& state, bool keep) : state_(state), keep_(keep) { state_.running = true; }
   ~BackwardGuard() {
+    state_.running = false;
     state_.gradients.clear();
     state_.call_grads.clear();
     state_.call_saved.clear();
@@ -376,6 +399,8 @@ Gradients Tape::backward(const Tensor& output, const BackwardOptions& options) {
 Gradients Tape::backward(std::span<const Tensor> outputs, std::span<const Tensor> cotangents,
                          const BackwardOptions& options) {
   TapeState& s = *state_;
+  STEADY_CHECK(Error, !s.running,
+               "backward: a backward of this tape is running; a watcher cannot start another");
   STEADY_CHECK(Error, !s.consumed,
                "backward: the operations of this tape, the last one '{}', were freed by an earlier "
                "backward; pass {{.keep = true}} to that one",

@@ -59,8 +59,10 @@ struct BackwardOptions {
 ///   Gradients gradients = tape.backward(loss);
 ///
 /// A backward without `record` or `keep` ends the recording and frees what was saved, entry by
-/// entry. A tensor made on a tape that has ended, or on an outer one, is refused by a recording
-/// tape: detach() makes it a constant.
+/// entry; an outer tape then records again. A tensor made on a tape that has ended, or on an outer
+/// one, is refused by a recording tape: detach() makes it a constant. So is one that was written to
+/// after the tape had noted how it was computed. What another thread computes is a constant to this
+/// tape, and a tape ends on the thread where it began.
 class Tape {
  public:
   Tape();
@@ -69,8 +71,9 @@ class Tape {
   Tape& operator=(const Tape&) = delete;
 
   /// Gradients of `output` by every leaf that requires one and that it depends on. Throws Error
-  /// when `output` is not on this tape, when entries were freed by an earlier backward, and when a
-  /// saved tensor was changed since; ShapeError when a cotangent is missing or does not fit.
+  /// when `output` is not on this tape, when entries were freed by an earlier backward, when a
+  /// saved tensor was changed since, and inside a watcher of this tape; ShapeError when a cotangent
+  /// is missing or does not fit. A backward that throws on its way ends the tape unless it is kept.
   [[nodiscard]] Gradients backward(const Tensor& output, const BackwardOptions& options = {});
 
   /// The same for several outputs at once: gradients of the sum of their inner products with the
@@ -80,7 +83,8 @@ class Tape {
                                    const BackwardOptions& options = {});
 
   /// Calls `watch` with the complete gradient of `x` (a leaf or a result on this tape) during every
-  /// later backward, as soon as it is complete. Watching changes no result.
+  /// later backward, as soon as it is complete. Watching changes no result. What `watch` throws
+  /// leaves backward. Throws Error for a constant, on a tape that has ended and inside a watcher.
   void on_gradient(const Tensor& x, std::function<void(const Tensor& gradient)> watch);
 
   /// Operations noted so far.

@@ -33,6 +33,7 @@ struct TapeSlot {
   Dtype dtype = Dtype::F32;
   std::int32_t producer = -1;   // entry that made it; -1: a leaf
   std::int32_t first_use = -1;  // earliest entry that reads it
+  std::uint64_t version = 0;    // of an output's storage when it was made
   Tensor leaf{};
 };
 
@@ -71,6 +72,7 @@ class LeafMap {
 struct TapeState {
   std::uint64_t serial = 0;
   bool consumed = false;
+  bool running = false;  // a backward
   TapeState* outer = nullptr;
   const char* freed_op = "";
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <functional>
+#include <memory>
 #include <steadygrad/core/anomaly.hpp>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/path.hpp>
@@ -305,6 +306,67 @@ TEST(Tape, NestedTapesRecordInnermost) {
     EXPECT_DOUBLE_EQ(inner.backward(z)[x].item(), std::exp(3.0));
   }
   EXPECT_EQ(outer.backward(y)[x].item(), 6);
+}
+
+TEST(Tape, AnEndedTapeLeavesRecordingToTheOuterOne) {
+  const Tensor x = leaf({3});
+  Tape outer;
+  Tape inner;
+  EXPECT_DOUBLE_EQ(inner.backward(exponential(x))[x].item(), std::exp(3.0));
+  const Tensor y = multiply(x, x);
+  EXPECT_EQ(outer.backward(y)[x].item(), 6);
+}
+
+TEST(Tape, TapesMayEndInAnyOrderAndOnAnyThread) {
+  const Tensor x = leaf({3});
+  auto first = std::make_unique<Tape>();
+  auto second = std::make_unique<Tape>();
+  first.reset();
+  EXPECT_EQ(second->backward(multiply(x, x))[x].item(), 6);
+  second.reset();
+  EXPECT_FALSE(recording());
+  auto third = std::make_unique<Tape>();
+  std::thread([&] { third.reset(); }).join();
+  EXPECT_FALSE(recording());
+  Tape tape;
+  EXPECT_EQ(tape.backward(multiply(x, x))[x].item(), 6);
+}
+
+TEST(Tape, WritingToAComputedTensorIsRefusedWhenItIsUsedAgain) {
+  const Tensor x = leaf({3});
+  Tape tape;
+  Tensor y = multiply(x, x);
+  y.mutable_data<double>("rescue")[0] = 5;
+  EXPECT_THAT(message_of([&] { (void)total(y); }),
+              AllOf(HasSubstr("overwritten by 'rescue'"), HasSubstr("'multiply'")));
+  EXPECT_THAT(message_of([&] { (void)tape.backward(y); }), HasSubstr("overwritten by 'rescue'"));
+}
+
+TEST(Tape, ScalingARecordedGradientInPlaceIsRefused) {
+  const Tensor x = leaf({2});
+  Tape tape;
+  Gradients g = tape.backward(multiply(x, multiply(x, x)), {.record = true});
+  g *= 10;
+  EXPECT_THAT(message_of([&] { (void)tape.backward(g[x]); }), HasSubstr("'gradients *='"));
+}
+
+TEST(Tape, WatchersMayThrowButNotStartAnotherBackward) {
+  const Tensor x = leaf({3});
+  Tape tape;
+  const Tensor y = multiply(x, x);
+  const Tensor loss = total(y);
+  std::function<void()> act;
+  tape.on_gradient(y, [&](const Tensor&) { act(); });
+  act = [&] { (void)tape.backward(loss); };
+  EXPECT_THAT(message_of([&] { (void)tape.backward(loss, {.keep = true}); }),
+              HasSubstr("a backward of this tape is running"));
+  act = [&] { tape.on_gradient(x, [](const Tensor&) {}); };
+  EXPECT_THAT(message_of([&] { (void)tape.backward(loss, {.keep = true}); }),
+              HasSubstr("on_gradient: a backward of this tape is running"));
+  act = [] { throw Error("stop"); };
+  EXPECT_EQ(message_of([&] { (void)tape.backward(loss, {.keep = true}); }), "stop");
+  act = [] {};
+  EXPECT_EQ(tape.backward(loss)[x].item(), 6);
 }
 
 TEST(Tape, ThreadsHaveTapesOfTheirOwn) {
