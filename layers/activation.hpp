@@ -1,5 +1,6 @@
 #pragma once
 
+#include <steadygrad/core/error.hpp>
 #include <steadygrad/core/ops/elementwise.hpp>
 #include <steadygrad/core/ops/shaping.hpp>
 #include <steadygrad/layers/layer.hpp>
@@ -16,7 +17,7 @@ class ElementwiseLayer : public Layer {
   explicit ElementwiseLayer(Options options = {}) : o(options) {}
   Tensor forward(const Tensor& x) override { return Function::apply(x); }
   [[nodiscard]] std::string describe() const override { return Function::name; }
-  Options o;
+  const Options o;
 };
 
 namespace detail {
@@ -66,22 +67,24 @@ class LeakyReluLayer : public Layer {
   [[nodiscard]] std::string describe() const override {
     return fmt::format("LeakyRelu(slope={})", o.slope);
   }
-  Options o;
+  const Options o;
 };
 
-/// log(1 + exp(beta x)) / beta; x itself where beta x > threshold.
+/// log(1 + exp(beta x)) / beta; x itself where beta x > threshold. Throws Error unless beta > 0.
 class SoftplusLayer : public Layer {
  public:
   struct Options {
     double beta = 1.0;
     double threshold = 20.0;
   };
-  explicit SoftplusLayer(Options options) : o(options) {}
+  explicit SoftplusLayer(Options options) : o(options) {
+    STEADY_CHECK(Error, o.beta > 0.0, "Softplus: beta must be positive; got {}", o.beta);
+  }
   Tensor forward(const Tensor& x) override { return softplus(x, o.beta, o.threshold); }
   [[nodiscard]] std::string describe() const override {
     return fmt::format("Softplus(beta={}, threshold={})", o.beta, o.threshold);
   }
-  Options o;
+  const Options o;
 };
 
 /// The axes from `first_axis` on as one; with the default every sample becomes a row.
@@ -92,8 +95,10 @@ class Flatten : public Layer {
   };
   explicit Flatten(Options options) : o(options) {}
   Tensor forward(const Tensor& x) override { return flatten(x, o.first_axis); }
-  [[nodiscard]] std::string describe() const override { return "Flatten"; }
-  Options o;
+  [[nodiscard]] std::string describe() const override {
+    return fmt::format("Flatten(first_axis={})", o.first_axis);
+  }
+  const Options o;
 };
 
 }  // namespace steady

@@ -1,14 +1,11 @@
+#include <steadygrad/layers/conv2d.hpp>
+
 #include <cmath>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/ops/conv.hpp>
-#include <steadygrad/layers/conv2d.hpp>
 
 namespace steady {
 namespace {
-
-bool at_least(const Extent2& e, std::int64_t least) {
-  return e.vertical >= least && e.horizontal >= least;
-}
 
 Conv2d::Options checked(Conv2d::Options o) {
   STEADY_CHECK(Error, o.in >= 1 && o.out >= 1,
@@ -26,8 +23,8 @@ Conv2d::Options checked(Conv2d::Options o) {
 }
 
 double bias_bound(const Conv2d::Options& o) {
-  return 1.0 /
-         std::sqrt(static_cast<double>(o.in / o.groups * o.kernel.vertical * o.kernel.horizontal));
+  const std::int64_t fan_in = o.in / o.groups * o.kernel.vertical * o.kernel.horizontal;
+  return 1.0 / std::sqrt(static_cast<double>(fan_in));
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ class Conv2d : public Layer {
   Tensor forward(const Tensor& x) override;
   [[nodiscard]] std::string describe() const override;
 
-  Options o;
+  const Options o;
   Tensor& weight;
   Tensor& bias;
 };

@@ -1,6 +1,8 @@
+#include <steadygrad/layers/dropout.hpp>
+
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/ops/dropout.hpp>
-#include <steadygrad/layers/dropout.hpp>
+#include <steadygrad/core/state_update.hpp>
 
 namespace steady {
 
@@ -13,9 +15,17 @@ void Dropout::on_initialize(std::uint64_t seed) {
   calls_ = 0;
 }
 
+void Dropout::on_clone(const Module& original) {
+  const auto& from = static_cast<const Dropout&>(original);
+  seed_ = from.seed_;
+  calls_ = from.calls_;
+}
+
 Tensor Dropout::forward(const Tensor& x) {
   if (mode() != Mode::Train || o.p == 0.0) return x;
-  return dropout(x, o.p, seed_, path(), calls_++);
+  Tensor y = dropout(x, o.p, seed_, path(), calls_);
+  if (state_updates()) ++calls_;
+  return y;
 }
 
 }  // namespace steady

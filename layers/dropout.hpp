@@ -8,7 +8,9 @@ namespace steady {
 
 /// Train: y = x * mask / (1 - p), each mask element 1 with probability 1 - p. Eval and frozen: y =
 /// x. The masks are a function of the seed given to initialize(), this layer's path and the number
-/// of calls so far. Throws Error for p outside [0, 1].                   [Srivastava et al. 2014]
+/// of calls so far, which stands still while a NoStateUpdate is alive: the mask of the next
+/// training call, again and again. Throws Error for p outside [0, 1].                   [Srivastava
+/// et al. 2014]
 class Dropout : public Layer {
  public:
   struct Options {
@@ -22,10 +24,11 @@ class Dropout : public Layer {
   [[nodiscard]] std::uint64_t calls() const { return calls_; }
   void set_calls(std::uint64_t calls) { calls_ = calls; }
 
-  Options o;
+  const Options o;
 
  private:
   void on_initialize(std::uint64_t seed) override;
+  void on_clone(const Module& original) override;
 
   std::uint64_t seed_ = 0;
   std::uint64_t calls_ = 0;

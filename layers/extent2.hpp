@@ -21,6 +21,11 @@ struct Extent2 {
   friend constexpr bool operator==(const Extent2&, const Extent2&) = default;
 };
 
+/// Whether both are at least `least`.
+[[nodiscard]] constexpr bool at_least(const Extent2& e, std::int64_t least) {
+  return e.vertical >= least && e.horizontal >= least;
+}
+
 /// "3x5".
 [[nodiscard]] inline std::string to_string(const Extent2& e) {
   return fmt::format("{}x{}", e.vertical, e.horizontal);

@@ -1,7 +1,8 @@
+#include <steadygrad/layers/linear.hpp>
+
 #include <cmath>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/ops/matmul.hpp>
-#include <steadygrad/layers/linear.hpp>
 
 namespace steady {
 namespace {

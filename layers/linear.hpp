@@ -22,7 +22,7 @@ class Linear : public Layer {
   Tensor forward(const Tensor& x) override;
   [[nodiscard]] std::string describe() const override;
 
-  Options o;
+  const Options o;
   Tensor& weight;
   Tensor& bias;
 };

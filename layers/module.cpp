@@ -1,3 +1,5 @@
+#include <steadygrad/layers/module.hpp>
+
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -5,7 +7,6 @@
 #include <map>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/tape.hpp>
-#include <steadygrad/layers/module.hpp>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -156,7 +157,7 @@ LoadReport Module::load(const State& state, const LoadOptions& options) {
   }
   struct Copy {
     Entry* entry;
-    const Tensor* value;
+    Tensor value;
   };
   std::vector<Copy> copies;
   std::unordered_map<std::uint64_t, std::pair<std::string, const Tensor*>> by_storage;
@@ -170,7 +171,8 @@ LoadReport Module::load(const State& state, const LoadOptions& options) {
     }
     const Tensor* value = at->second;
     given.erase(at);
-    if (value->shape() != entry.value.shape() || !same_kind(value->dtype(), entry.value.dtype())) {
+    if (!value->defined() || value->shape() != entry.value.shape() ||
+        !same_kind(value->dtype(), entry.value.dtype())) {
       report.misfit.push_back(fmt::format("{}: model {}, state {}", path,
                                           steady::describe(entry.value), steady::describe(*value)));
       return;
@@ -179,7 +181,7 @@ LoadReport Module::load(const State& state, const LoadOptions& options) {
     STEADY_CHECK(Error, fresh || same_values(*known->second.second, *value),
                  "load: '{}' and '{}' are one tensor in the model but differ in the state",
                  known->second.first, path);
-    copies.push_back({&entry, value});
+    copies.push_back({&entry, value->detached_copy(entry.value.dtype())});
   });
   for (const auto& [path, id] : absent) {
     if (!by_storage.contains(id)) report.missing.push_back(path);
@@ -195,16 +197,19 @@ LoadReport Module::load(const State& state, const LoadOptions& options) {
     list("other shape or dtype", report.misfit);
     throw Error(text);
   }
-  for (const Copy& copy : copies) {
-    copy.entry->value.copy_from(copy.value->detached_copy(copy.entry->value.dtype()), "load");
-    copy.entry->ready = true;
-  }
+  for (const Copy& copy : copies) copy.entry->value.copy_from(copy.value, "load");
+  each_entry("", [&](const std::string&, Entry& entry) {
+    entry.ready = entry.ready || by_storage.contains(entry.value.storage().id());
+  });
   return report;
 }
 
 void Module::initialize(std::uint64_t seed) {
+  std::unordered_set<std::uint64_t> filled;
   each_entry("", [&](const std::string& path, Entry& entry) {
-    if (entry.initial.defined()) {
+    if (!filled.insert(entry.value.storage().id()).second) {
+      entry.ready = true;
+    } else if (entry.initial.defined()) {
       entry.value.copy_from(entry.initial.detached_copy(entry.value.dtype()), "initialize");
     } else {
       Random random(seed, path);
@@ -266,27 +271,38 @@ void Module::unfreeze() {
 // --- copying and printing ----------------------------------------------------------------------
 
 void copy_module(const Module& from, Module& to) {
+  std::unordered_map<std::uint64_t, Tensor> copies;
+  to.copy_from(from, copies);
+}
+
+void Module::copy_from(const Module& from, std::unordered_map<std::uint64_t, Tensor>& copies) {
   for (std::size_t i = 0; i < from.children_.size(); ++i) {
-    const Module::Child& child = from.children_[i];
-    if (i == to.children_.size()) child.rebuild(to, child.name);
-    STEADY_CHECK(Error, to.children_[i].name == child.name,
+    const Child& child = from.children_[i];
+    if (i == children_.size()) child.rebuild(*this, child.name);
+    STEADY_CHECK(Error, children_[i].name == child.name,
                  "clone: the copy of '{}' has child '{}' where the original has '{}'",
-                 from.describe(), to.children_[i].name, child.name);
-    copy_module(*child.module, *to.children_[i].module);
+                 from.describe(), children_[i].name, child.name);
+    children_[i].module->copy_from(*child.module, copies);
   }
-  STEADY_CHECK(Error, to.entries_.size() == from.entries_.size(),
+  STEADY_CHECK(Error, entries_.size() == from.entries_.size(),
                "clone: the copy of '{}' has other parameters than the original", from.describe());
   for (std::size_t i = 0; i < from.entries_.size(); ++i) {
-    const Module::Entry& source = from.entries_[i];
-    Module::Entry& target = to.entries_[i];
-    if (target.value.dtype() != source.value.dtype()) {
-      target.value = target.value.detached_copy(source.value.dtype());
+    const Entry& source = from.entries_[i];
+    Entry& target = entries_[i];
+    STEADY_CHECK(Error, target.name == source.name && target.value.shape() == source.value.shape(),
+                 "clone: the copy of '{}' has {} {} where the original has {} {}", from.describe(),
+                 target.name, steady::describe(target.value), source.name,
+                 steady::describe(source.value));
+    Tensor& copy = copies[source.value.storage().id()];
+    if (!copy.defined()) {
+      copy = source.value.detached_copy();
+      copy.set_requires_grad(source.value.requires_grad());
     }
-    target.value.copy_from(source.value, "clone");
-    target.value.set_requires_grad(source.value.requires_grad());
+    target.value = copy;
     target.ready = source.ready;
   }
-  to.mode_ = from.mode_;
+  mode_ = from.mode_;
+  on_clone(from);
 }
 
 namespace {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -8,6 +9,7 @@
 #include <steadygrad/layers/init.hpp>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -45,7 +47,7 @@ struct LoadReport {
 ///   struct Mlp : Layer {
 ///     struct Options { std::int64_t in = 0, out = 0; };
 ///     explicit Mlp(Options options) : o(options) {}
-///     Options o;
+///     const Options o;
 ///     Linear& up = add<Linear>("up", {.in = o.in, .out = 4 * o.in});
 ///     Linear& down = add<Linear>("down", {.in = 4 * o.in, .out = o.out});
 ///     Tensor forward(const Tensor& x) override { return down(relu(up(x))); }
@@ -90,12 +92,13 @@ class Module {
   /// Copies a state's values in. Checks everything first: on an error, one message lists all
   /// missing, unexpected and mis-shaped names and nothing has changed. float32 and float64 convert
   /// into each other; nothing broadcasts. Names tied to one tensor may be given once or more often,
-  /// but not with different values.
+  /// but not with different values. An undefined tensor in the state does not fit.
   LoadReport load(const State& state, const LoadOptions& options = {});
   /// Number of learned elements.
   [[nodiscard]] std::int64_t parameter_count() const;
   /// Fills every parameter from (seed, its path) alone, and resets buffers: exchanging one layer
-  /// leaves the initial values of all others the same, bit for bit.
+  /// leaves the initial values of all others the same, bit for bit. A tied tensor is filled once,
+  /// under its first name.
   void initialize(std::uint64_t seed);
   /// Converts parameters and floating buffers to f32 or f64. Make optimizers afterwards.
   void to(Dtype dtype);
@@ -129,6 +132,9 @@ class Module {
   Tensor& add_buffer(std::string name, const Tensor& value, bool present = true);
   /// Called by initialize() with the seed, for layers that draw random numbers later.
   virtual void on_initialize(std::uint64_t seed) { (void)seed; }
+  /// Called on a copy, whose parameters and buffers are those of `original` already, for layers
+  /// that have a state beside them.
+  virtual void on_clone(const Module& original) { (void)original; }
   /// Takes a child. `rebuild` makes one like it under a parent and a name, for clone().
   void adopt(std::string name, std::unique_ptr<Module> child,
              std::function<void(Module& parent, const std::string& name)> rebuild);
@@ -153,6 +159,8 @@ class Module {
     std::function<void(Module&, const std::string&)> rebuild;
   };
 
+  /// `copies`: what became of the tensors copied so far, by the id of their storage.
+  void copy_from(const Module& from, std::unordered_map<std::uint64_t, Tensor>& copies);
   Tensor& add_entry(Entry entry, bool present);
   void check_name(const char* what, const std::string& name) const;
   void each_entry(const std::string& prefix,
@@ -161,17 +169,19 @@ class Module {
   std::string name_;
   Module* parent_ = nullptr;
   Mode mode_ = Mode::Train;
-  bool ready_ = false;
-  std::deque<Entry> entries_;  // a deque: references to values stay valid
+  std::atomic<bool> ready_ = false;  // threads may share a model that they only run
+  std::deque<Entry> entries_;        // a deque: references to values stay valid
   std::deque<Tensor> absent_;
   std::vector<Child> children_;
 };
 
 /// Makes `to`, built from the same options, equal to `from`: children added later, dtype, values,
-/// modes and gradient flags. No memory is shared.
+/// ties, modes, gradient flags and the random streams of dropout. No memory is shared. Throws Error
+/// when `to` has other children or parameters.
 void copy_module(const Module& from, Module& to);
 
-/// An independent copy: same structure, values, modes and ties, no shared memory.
+/// An independent copy: same structure, values, modes and ties, no shared memory. An optimizer of
+/// the original does not move it.
 template <class M>
 [[nodiscard]] std::unique_ptr<M> clone(const M& module) {
   auto copy = std::make_unique<M>(module.o);

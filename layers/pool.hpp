@@ -7,7 +7,7 @@
 
 namespace steady {
 
-/// Maximum of each window, x: [N, H, W, C]: see max_pool2d.
+/// Maximum of each window, x: [N, H, W, C]: see max_pool2d. Throws Error for options out of range.
 class MaxPool2d : public Layer {
  public:
   struct Options {
@@ -17,13 +17,13 @@ class MaxPool2d : public Layer {
     Extent2 dilation = 1;
     bool ceil_mode = false;
   };
-  explicit MaxPool2d(Options options) : o(options) {}
+  explicit MaxPool2d(Options options);
   Tensor forward(const Tensor& x) override;
   [[nodiscard]] std::string describe() const override;
-  Options o;
+  const Options o;
 };
 
-/// Mean of each window, x: [N, H, W, C]: see avg_pool2d.
+/// Mean of each window, x: [N, H, W, C]: see avg_pool2d. Throws Error for options out of range.
 class AvgPool2d : public Layer {
  public:
   struct Options {
@@ -33,10 +33,10 @@ class AvgPool2d : public Layer {
     bool ceil_mode = false;
     bool count_include_pad = true;
   };
-  explicit AvgPool2d(Options options) : o(options) {}
+  explicit AvgPool2d(Options options);
   Tensor forward(const Tensor& x) override;
   [[nodiscard]] std::string describe() const override;
-  Options o;
+  const Options o;
 };
 
 /// Mean over all pixels, [N, H, W, C] -> [N, C].
@@ -46,7 +46,7 @@ class GlobalAvgPool2d : public Layer {
   explicit GlobalAvgPool2d(Options options) : o(options) {}
   Tensor forward(const Tensor& x) override { return global_avg_pool2d(x); }
   [[nodiscard]] std::string describe() const override { return "GlobalAvgPool2d"; }
-  Options o;
+  const Options o;
 };
 
 }  // namespace steady

@@ -1,5 +1,6 @@
-#include <steadygrad/core/error.hpp>
 #include <steadygrad/layers/sequential.hpp>
+
+#include <steadygrad/core/error.hpp>
 
 namespace steady {
 

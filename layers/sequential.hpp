@@ -9,7 +9,7 @@ namespace steady {
 ///
 ///   Sequential net;
 ///   net.add<Linear>({.in = 784, .out = 100});            // "0"
-///   net.add<Relu>("act", {});
+///   net.add<ReluLayer>("act", {});
 ///
 /// A child that is not a Layer makes forward throw Error.
 class Sequential : public Layer {
@@ -31,7 +31,7 @@ class Sequential : public Layer {
   Tensor forward(const Tensor& x) override;
   [[nodiscard]] std::string describe() const override { return "Sequential"; }
 
-  Options o;
+  const Options o;
 };
 
 }  // namespace steady

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <functional>
 #include <steadygrad/core/error.hpp>
+#include <steadygrad/core/state_update.hpp>
 #include <steadygrad/layers/activation.hpp>
 #include <steadygrad/layers/conv2d.hpp>
 #include <steadygrad/layers/dropout.hpp>
@@ -128,6 +129,42 @@ TEST(Dropout, WorksInTrainModeOnlyAndRepeats) {
   layer.freeze();
   EXPECT_THAT(layer(x).data<float>(), Each(1.0F));
   EXPECT_EQ(layer.calls(), 2U);
+}
+
+TEST(Dropout, RepeatsItsMaskWhileStateIsHeld) {
+  Dropout layer({.p = 0.5});
+  layer.initialize(3);
+  const Tensor x = Tensor::ones({1000});
+  const Tensor held = [&] {
+    const NoStateUpdate probe;
+    return layer(x);
+  }();
+  EXPECT_EQ(layer.calls(), 0U);
+  EXPECT_THAT(layer(x).data<float>(), ElementsAreArray(held.data<float>()));
+  EXPECT_THROW((void)layer(Tensor::ones({2}, Dtype::I64)), ShapeError);
+  EXPECT_EQ(layer.calls(), 1U);
+}
+
+TEST(Dropout, ClonesDrawTheMasksOfTheOriginal) {
+  Sequential net;
+  net.add<Dropout>("drop", {.p = 0.5});
+  net.initialize(3);
+  const Tensor x = Tensor::ones({1000});
+  (void)net(x);
+  const auto copy = clone(net);
+  EXPECT_THAT((*copy)(x).data<float>(), ElementsAreArray(net(x).data<float>()));
+}
+
+TEST(Layers, PoolingAndSoftplusCheckTheirOptionsAndShowThem) {
+  EXPECT_THROW(MaxPool2d({.kernel = 0}), Error);
+  EXPECT_THROW(MaxPool2d({.kernel = 2, .padding = 2}), Error);
+  EXPECT_THROW(MaxPool2d({.dilation = 0}), Error);
+  EXPECT_THROW(AvgPool2d({.stride = -1}), Error);
+  EXPECT_THROW(SoftplusLayer({.beta = 0}), Error);
+  EXPECT_EQ(MaxPool2d({.dilation = 2, .ceil_mode = true}).describe(),
+            "MaxPool2d(kernel=2x2, dilation=2x2, ceil_mode=true)");
+  EXPECT_EQ(AvgPool2d({.count_include_pad = false}).describe(),
+            "AvgPool2d(kernel=2x2, count_include_pad=false)");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/tape.hpp>
 #include <steadygrad/layers/layer.hpp>
+#include <steadygrad/layers/linear.hpp>
 #include <steadygrad/layers/module.hpp>
 #include <steadygrad/layers/sequential.hpp>
 
@@ -183,6 +184,62 @@ TEST(Module, CloneIsEqualAndSharesNothing) {  // CASES AG-17
   }
   EXPECT_EQ(copy->children()[1]->mode(), Mode::Frozen);
   EXPECT_NO_THROW((void)(*copy)(Tensor::ones({1})));
+}
+
+/// Two layers over one weight.
+struct Tied : Layer {
+  struct Options {};
+  explicit Tied(Options options) : o(options) { second.weight = first.weight; }
+  const Options o;
+  Linear& first = add<Linear>("first", {.in = 3, .out = 3, .bias = false});
+  Linear& second = add<Linear>("second", {.in = 3, .out = 3, .bias = false});
+  Tensor forward(const Tensor& x) override { return second(first(x)); }
+};
+
+TEST(Module, ClonesKeepTies) {
+  Tied tied({});
+  tied.initialize(1);
+  tied.to(Dtype::F64);
+  const auto copy = clone(tied);
+  EXPECT_EQ(copy->parameters().size(), 1U);
+  EXPECT_TRUE(copy->second.weight.shares_storage_with(copy->first.weight));
+
+  Sequential later;
+  later.add<Linear>("a", {.in = 3, .out = 3, .bias = false});
+  Linear& b = later.add<Linear>("b", {.in = 3, .out = 3, .bias = false});
+  b.weight = find(later.state(), "a.weight");
+  later.initialize(1);
+  EXPECT_EQ(clone(later)->parameters().size(), 1U);
+}
+
+TEST(Module, ATiedTensorIsFilledOnceUnderItsFirstName) {
+  Tied tied({});
+  tied.initialize(1);
+  Sequential alone;
+  Linear& first = alone.add<Linear>("first", {.in = 3, .out = 3, .bias = false});
+  alone.initialize(1);
+  EXPECT_THAT(tied.second.weight.data<float>(),
+              testing::ElementsAreArray(first.weight.data<float>()));
+}
+
+TEST(Module, ATiedTensorIsReadyWhenOneOfItsNamesWasLoaded) {
+  Tied tied({});
+  tied.load({{"first.weight", Tensor::ones({3, 3})}});
+  EXPECT_EQ(tied(Tensor::ones({1, 3})).data<float>()[0], 9.0F);
+}
+
+TEST(Module, LoadNamesUndefinedTensorsAndTakesItsOwnNamesExchanged) {
+  Sequential net;
+  Linear& a = net.add<Linear>("a", {.in = 1, .out = 1, .bias = false});
+  Linear& b = net.add<Linear>("b", {.in = 1, .out = 1, .bias = false});
+  EXPECT_THAT(message_of([&] {
+                net.load({{"a.weight", Tensor()}, {"b.weight", b.weight}});
+              }),
+              HasSubstr("a.weight: model f32 [1, 1], state undefined"));
+  net.load({{"a.weight", Tensor::full({1, 1}, 2)}, {"b.weight", Tensor::full({1, 1}, 3)}});
+  net.load({{"a.weight", b.weight}, {"b.weight", a.weight}});
+  EXPECT_EQ(a.weight.item(), 3);
+  EXPECT_EQ(b.weight.item(), 2);
 }
 
 TEST(Module, SummaryShowsPathsShapesRolesAndModes) {
