@@ -1,10 +1,11 @@
+#include <steadygrad/optim/clip.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/kernels/elementwise.hpp>
 #include <steadygrad/core/kernels/finite.hpp>
 #include <steadygrad/core/kernels/reduce.hpp>
-#include <steadygrad/optim/clip.hpp>
 
 namespace steady {
 namespace {
@@ -49,8 +50,10 @@ double norm_of(const char* op, const Gradients& gradients, std::span<const Param
   each_gradient(op, gradients, parameters,
                 [&](const Parameter&, auto g) { sum += kernels::sum_squares(g); });
   const double norm = std::sqrt(sum);
-  if (!std::isfinite(norm)) check_finite(op, gradients, parameters);
-  return norm;
+  if (std::isfinite(norm)) return norm;
+  check_finite(op, gradients, parameters);
+  throw NonFiniteError(fmt::format(
+      "{}: the gradients are finite, but float64 cannot hold their norm; nothing was changed", op));
 }
 
 }  // namespace

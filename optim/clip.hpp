@@ -20,7 +20,8 @@ struct ClipReport {
 };
 
 /// The 2-norm of all gradients of `parameters` together, summed in float64 in their order. Throws
-/// NonFiniteError naming the parameter and the number of bad elements when one is not finite.
+/// NonFiniteError naming the parameter and the number of bad elements when one is not finite, and
+/// when the norm overflows.
 [[nodiscard]] double grad_norm(const Gradients& gradients, std::span<const Parameter> parameters);
 
 /// Multiplies all gradients by min(1, max_norm / (norm + epsilon)).         [Pascanu et al. 2013]

@@ -1,6 +1,7 @@
+#include <steadygrad/optim/optimizer.hpp>
+
 #include <cmath>
 #include <steadygrad/core/error.hpp>
-#include <steadygrad/optim/optimizer.hpp>
 #include <unordered_map>
 #include <utility>
 
@@ -25,16 +26,23 @@ void Optimizer::set_lr(double lr) {
 
 void Optimizer::step(const Gradients& gradients) {
   std::vector<std::pair<std::size_t, const Tensor*>> moved;
+  bool known = gradients.empty();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Parameter& p = parameters_[i];
-    const Tensor* gradient = p.value.requires_grad() ? gradients.find(p.value) : nullptr;
+    const Tensor* gradient = gradients.find(p.value);
     if (gradient == nullptr) continue;
+    known = true;
+    if (!p.value.requires_grad()) continue;
     STEADY_CHECK(ShapeError,
                  gradient->shape() == p.value.shape() && gradient->dtype() == p.value.dtype(),
                  "optimizer: the gradient of '{}' must be {}; got {}", p.name, describe(p.value),
                  describe(*gradient));
     moved.emplace_back(i, gradient);
   }
+  STEADY_CHECK(Error, known,
+               "optimizer: none of the {} gradients belongs to one of the {} parameters; was it "
+               "made for another model, for the original of a clone, or before to()?",
+               gradients.size(), parameters_.size());
   for (const auto& [index, gradient] : moved) update(index, *gradient);
   ++updates_;
 }

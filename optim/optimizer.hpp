@@ -19,7 +19,8 @@ class Optimizer {
   Optimizer& operator=(const Optimizer&) = delete;
 
   /// One update. Parameters without a gradient, or that require none, stay as they are. Throws
-  /// ShapeError, before anything has changed, when a gradient does not fit its parameter.
+  /// ShapeError, before anything has changed, when a gradient does not fit its parameter, and Error
+  /// when there are gradients but none is of a parameter: those of another model.
   void step(const Gradients& gradients);
 
   [[nodiscard]] double lr() const { return lr_; }

@@ -1,8 +1,9 @@
+#include <steadygrad/optim/schedule.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <steadygrad/core/error.hpp>
-#include <steadygrad/optim/schedule.hpp>
 #include <utility>
 
 namespace steady {

@@ -1,7 +1,8 @@
+#include <steadygrad/optim/sgd.hpp>
+
 #include <cmath>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/kernels/optimizer.hpp>
-#include <steadygrad/optim/sgd.hpp>
 #include <utility>
 
 namespace steady {

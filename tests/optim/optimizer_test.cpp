@@ -178,6 +178,26 @@ TEST(Clip, NonFiniteGradientsAreNamedAndNothingChanges) {  // CASES AG-12
   }
 }
 
+TEST(Sgd, RefusesTheGradientsOfAnotherModel) {
+  const Tensor w = leaf({2});
+  const Tensor copy = leaf({2});
+  Sgd sgd({{"w", w, Role::Weight}}, {.lr = 0.1});
+  EXPECT_THAT(message_of([&] { sgd.step(one_gradient(copy, {1})); }),
+              HasSubstr("none of the 1 gradients"));
+  EXPECT_EQ(sgd.updates(), 0);
+  sgd.step(Gradients());
+  EXPECT_EQ(sgd.updates(), 1);
+  EXPECT_EQ(w.item(), 2);
+}
+
+TEST(Clip, ANormThatOverflowsIsRefused) {
+  const Tensor a = leaf({0});
+  const std::vector<Parameter> parameters{{"a", a, Role::Weight}};
+  Gradients g = one_gradient(a, {1e200});
+  EXPECT_THROW((void)clip_grad_norm(g, parameters), NonFiniteError);
+  EXPECT_EQ(g[a].item(), 1e200);
+}
+
 TEST(Clip, ValuesAreLimited) {
   const Tensor a = leaf({0, 0, 0});
   Gradients g = one_gradient(a, {-3, 0.2, 7});
