@@ -1,6 +1,7 @@
+#include <steadygrad/layers/init.hpp>
+
 #include <cmath>
 #include <steadygrad/core/error.hpp>
-#include <steadygrad/layers/init.hpp>
 
 namespace steady {
 namespace {
@@ -26,20 +27,28 @@ Init constant_init(double constant) {
 }
 
 Init uniform_init(double low, double high) {
+  STEADY_CHECK(Error, low <= high, "uniform_init: needs low <= high; got {} and {}", low, high);
   return [=](Tensor& value, Random& random) {
     fill(value, [&] { return random.uniform(low, high); });
   };
 }
 
 Init normal_init(double mean, double stddev) {
+  STEADY_CHECK(Error, std::isfinite(mean) && std::isfinite(stddev) && stddev >= 0.0,
+               "normal_init: needs a finite mean and stddev >= 0; got {} and {}", mean, stddev);
   return [=](Tensor& value, Random& random) {
     fill(value, [&] { return mean + stddev * random.normal(); });
   };
 }
 
 Init truncated_normal_init(double mean, double stddev, double low, double high) {
-  STEADY_CHECK(Error, low < high, "truncated_normal_init: needs low < high; got {} and {}", low,
-               high);
+  const auto below = [&](double x) {
+    return std::erfc((mean - x) / (stddev * std::sqrt(2.0))) / 2;
+  };
+  STEADY_CHECK(Error, stddev > 0.0 && below(high) - below(low) >= 1e-3,
+               "truncated_normal_init: needs stddev > 0 and bounds that hold at least 0.001 of the "
+               "distribution; got mean {}, stddev {}, low {}, high {}",
+               mean, stddev, low, high);
   return [=](Tensor& value, Random& random) {
     fill(value, [&] {
       double x = 0.0;

@@ -20,11 +20,12 @@ struct Fans {
 
 /// Every element `value`.
 [[nodiscard]] Init constant_init(double value);
-/// Uniform on [low, high).
+/// Uniform on [low, high). Throws Error unless low <= high.
 [[nodiscard]] Init uniform_init(double low, double high);
-/// Normal.
+/// Normal. Throws Error unless mean is finite and stddev >= 0.
 [[nodiscard]] Init normal_init(double mean, double stddev);
-/// Normal, redrawn outside [low, high] (absolute bounds).
+/// Normal, redrawn outside [low, high] (absolute bounds). Throws Error unless stddev > 0 and at
+/// least one draw in 1000 is inside.
 [[nodiscard]] Init truncated_normal_init(double mean, double stddev, double low, double high);
 /// Uniform on +-sqrt(3) * gain / sqrt(fan_in)                         [He et al. 2015]
 /// gain: sqrt(2) for relu, 1 for linear, sqrt(2 / (1 + a^2)) for leaky relu of slope a.

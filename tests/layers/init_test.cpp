@@ -36,6 +36,13 @@ TEST(Init, FansFollowPyTorch) {
   EXPECT_THROW((void)fans_of({3}), ShapeError);
 }
 
+TEST(Init, RefusesWhatItCouldNotDraw) {
+  EXPECT_THROW((void)truncated_normal_init(0, 1, 20, 30), Error);
+  EXPECT_THROW((void)truncated_normal_init(0, 0, 1, 2), Error);
+  EXPECT_THROW((void)normal_init(0, -1), Error);
+  EXPECT_THROW((void)uniform_init(1, 0), Error);
+}
+
 TEST(Init, DeviationsAndBoundsAreThoseOfTheFormulas) {
   const Shape shape{200, 40, 3, 3};
   const double fan_in = 40 * 9;
