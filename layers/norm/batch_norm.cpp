@@ -1,9 +1,10 @@
+#include <steadygrad/layers/norm/batch_norm.hpp>
+
 #include <array>
 #include <cmath>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/state_update.hpp>
 #include <steadygrad/core/tape.hpp>
-#include <steadygrad/layers/norm/batch_norm.hpp>
 #include <steadygrad/layers/norm/batch_norm_kernel.hpp>
 #include <steadygrad/layers/norm/norm_op.hpp>
 
@@ -205,8 +206,8 @@ std::string BatchNorm::describe() const {
                                      ? fmt::format("new batch weighs momentum={}", *o.momentum)
                                      : "cumulative average";
   return fmt::format("BatchNorm({}, eps={}, {}{})", o.features, o.eps, statistics,
-                     !o.affine ? ", no affine"
-                     : !o.bias ? ", no bias"
+                     !o.affine ? ", affine=false"
+                     : !o.bias ? ", bias=false"
                                : "");
 }
 

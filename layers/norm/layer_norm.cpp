@@ -1,7 +1,8 @@
+#include <steadygrad/layers/norm/layer_norm.hpp>
+
 #include <array>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/tape.hpp>
-#include <steadygrad/layers/norm/layer_norm.hpp>
 #include <steadygrad/layers/norm/layer_norm_kernel.hpp>
 #include <steadygrad/layers/norm/norm_op.hpp>
 
@@ -136,8 +137,8 @@ Tensor LayerNorm::forward(const Tensor& x) {
 std::string LayerNorm::describe() const {
   return fmt::format("LayerNorm({}, eps={}{}{})", to_string(o.normalized_shape), o.eps,
                      o.over_sample ? ", over=sample" : "",
-                     !o.affine ? ", no affine"
-                     : !o.bias ? ", no bias"
+                     !o.affine ? ", affine=false"
+                     : !o.bias ? ", bias=false"
                                : "");
 }
 

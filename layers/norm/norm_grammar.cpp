@@ -1,3 +1,5 @@
+#include <steadygrad/layers/norm/norm_grammar.hpp>
+
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -5,7 +7,6 @@
 #include <charconv>
 #include <cmath>
 #include <steadygrad/core/error.hpp>
-#include <steadygrad/layers/norm/norm_grammar.hpp>
 
 namespace steady::detail {
 namespace {

@@ -1,6 +1,7 @@
+#include <steadygrad/layers/norm/norm_op.hpp>
+
 #include <cmath>
 #include <steadygrad/core/error.hpp>
-#include <steadygrad/layers/norm/norm_op.hpp>
 
 namespace steady::detail {
 

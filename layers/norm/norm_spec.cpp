@@ -1,3 +1,5 @@
+#include <steadygrad/layers/norm/norm_spec.hpp>
+
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -7,7 +9,6 @@
 #include <steadygrad/layers/norm/batch_norm.hpp>
 #include <steadygrad/layers/norm/layer_norm.hpp>
 #include <steadygrad/layers/norm/norm_grammar.hpp>
-#include <steadygrad/layers/norm/norm_spec.hpp>
 #include <steadygrad/layers/norm/rms_norm.hpp>
 
 namespace steady {

@@ -1,8 +1,9 @@
+#include <steadygrad/layers/norm/rms_norm.hpp>
+
 #include <array>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/tape.hpp>
 #include <steadygrad/layers/norm/norm_op.hpp>
-#include <steadygrad/layers/norm/rms_norm.hpp>
 #include <steadygrad/layers/norm/rms_norm_kernel.hpp>
 
 namespace steady {
@@ -113,8 +114,8 @@ Tensor RmsNorm::forward(const Tensor& x) {
 
 std::string RmsNorm::describe() const {
   return fmt::format("RmsNorm({}, eps={}{})", to_string(o.normalized_shape), o.eps,
-                     !o.affine       ? ", no affine"
-                     : o.unit_offset ? ", unit offset"
+                     !o.affine       ? ", affine=false"
+                     : o.unit_offset ? ", unit_offset=true"
                                      : "");
 }
 

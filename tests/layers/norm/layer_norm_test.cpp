@@ -272,7 +272,7 @@ TEST(LayerNormModule, OptionsSayWhichParametersExist) {
   EXPECT_EQ(names({.normalized_shape = {4}, .affine = false}), "");
   EXPECT_EQ(LayerNorm({.normalized_shape = {4}}).describe(), "LayerNorm([4], eps=1e-05)");
   EXPECT_THAT(LayerNorm({.normalized_shape = {4}, .bias = false, .over_sample = true}).describe(),
-              AllOf(HasSubstr("over=sample"), HasSubstr("no bias")));
+              AllOf(HasSubstr("over=sample"), HasSubstr("bias=false")));
 }
 
 TEST(LayerNormModule, RefusesBadOptions) {

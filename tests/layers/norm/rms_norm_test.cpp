@@ -152,7 +152,7 @@ TEST(RmsNormModule, IsTheOperationWithItsWeight) {
   EXPECT_TRUE(same_bits(bare(x), rms_norm(x, {3, 4}, {}, 0.5)));
   ASSERT_EQ(norm.parameters().size(), 1U);
   EXPECT_EQ(norm.parameters()[0].role, Role::NormScale);
-  EXPECT_EQ(gemma.describe(), "RmsNorm([4], eps=1e-06, unit offset)");
+  EXPECT_EQ(gemma.describe(), "RmsNorm([4], eps=1e-06, unit_offset=true)");
 }
 
 TEST(RmsNormModule, RefusesBadOptions) {
