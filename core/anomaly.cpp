@@ -1,4 +1,5 @@
 #include <steadygrad/core/anomaly.hpp>
+
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/kernels/finite.hpp>
 #include <steadygrad/core/path.hpp>

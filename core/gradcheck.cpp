@@ -1,9 +1,10 @@
+#include <steadygrad/core/gradcheck.hpp>
+
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
 #include <steadygrad/core/error.hpp>
-#include <steadygrad/core/gradcheck.hpp>
 #include <steadygrad/core/random.hpp>
 #include <steadygrad/core/state_update.hpp>
 #include <steadygrad/core/tape.hpp>

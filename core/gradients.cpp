@@ -1,6 +1,7 @@
+#include <steadygrad/core/gradients.hpp>
+
 #include <algorithm>
 #include <steadygrad/core/error.hpp>
-#include <steadygrad/core/gradients.hpp>
 #include <steadygrad/core/kernels/accumulate.hpp>
 
 namespace steady {

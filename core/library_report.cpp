@@ -1,7 +1,8 @@
+#include <steadygrad/core/library_report.hpp>
+
 #include <fmt/core.h>
 
 #include <steadygrad/core/kernels/gemm.hpp>
-#include <steadygrad/core/library_report.hpp>
 #include <steadygrad/core/parallel.hpp>
 
 namespace steady {

@@ -1,3 +1,5 @@
+#include <steadygrad/core/parallel.hpp>
+
 #include <omp.h>
 
 #include <atomic>
@@ -5,7 +7,6 @@
 #include <limits>
 #include <mutex>
 #include <steadygrad/core/error.hpp>
-#include <steadygrad/core/parallel.hpp>
 
 namespace steady {
 namespace {

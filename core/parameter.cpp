@@ -1,5 +1,6 @@
-#include <algorithm>
 #include <steadygrad/core/parameter.hpp>
+
+#include <algorithm>
 
 namespace steady {
 

@@ -1,4 +1,5 @@
 #include <steadygrad/core/path.hpp>
+
 #include <vector>
 
 namespace steady {

@@ -1,7 +1,8 @@
+#include <steadygrad/core/random.hpp>
+
 #include <cmath>
 #include <numbers>
 #include <steadygrad/core/error.hpp>
-#include <steadygrad/core/random.hpp>
 
 namespace steady {
 namespace {

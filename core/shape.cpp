@@ -1,8 +1,9 @@
+#include <steadygrad/core/shape.hpp>
+
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <steadygrad/core/error.hpp>
-#include <steadygrad/core/shape.hpp>
 
 namespace steady {
 

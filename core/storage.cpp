@@ -1,3 +1,5 @@
+#include <steadygrad/core/storage.hpp>
+
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -8,7 +10,6 @@
 #include <memory>
 #include <mutex>
 #include <steadygrad/core/error.hpp>
-#include <steadygrad/core/storage.hpp>
 #include <vector>
 
 #if defined(__SANITIZE_ADDRESS__)

@@ -1,3 +1,5 @@
+#include <steadygrad/core/tape.hpp>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -5,7 +7,6 @@
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/kernels/accumulate.hpp>
 #include <steadygrad/core/path.hpp>
-#include <steadygrad/core/tape.hpp>
 #include <steadygrad/core/tape_state.hpp>
 
 namespace steady {

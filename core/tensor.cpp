@@ -1,7 +1,8 @@
+#include <steadygrad/core/tensor.hpp>
+
 #include <algorithm>
 #include <cstring>
 #include <steadygrad/core/error.hpp>
-#include <steadygrad/core/tensor.hpp>
 
 namespace steady {
 

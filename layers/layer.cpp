@@ -1,6 +1,7 @@
+#include <steadygrad/layers/layer.hpp>
+
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/path.hpp>
-#include <steadygrad/layers/layer.hpp>
 
 namespace steady {
 namespace {

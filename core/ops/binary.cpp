@@ -1,10 +1,11 @@
+#include <steadygrad/core/ops/elementwise.hpp>
+
 #include <algorithm>
 #include <array>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/kernels/elementwise.hpp>
 #include <steadygrad/core/kernels/expand.hpp>
 #include <steadygrad/core/ops/check.hpp>
-#include <steadygrad/core/ops/elementwise.hpp>
 #include <steadygrad/core/ops/reduce.hpp>
 #include <steadygrad/core/ops/shaping.hpp>
 #include <steadygrad/core/tape.hpp>

@@ -1,8 +1,9 @@
+#include <steadygrad/core/ops/conv.hpp>
+
 #include <array>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/kernels/convolution.hpp>
 #include <steadygrad/core/ops/check.hpp>
-#include <steadygrad/core/ops/conv.hpp>
 #include <steadygrad/core/ops/reduce.hpp>
 #include <steadygrad/core/tape.hpp>
 

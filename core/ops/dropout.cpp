@@ -1,9 +1,10 @@
+#include <steadygrad/core/ops/dropout.hpp>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/ops/check.hpp>
-#include <steadygrad/core/ops/dropout.hpp>
 #include <steadygrad/core/parallel.hpp>
 #include <steadygrad/core/random.hpp>
 #include <steadygrad/core/tape.hpp>

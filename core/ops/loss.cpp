@@ -1,8 +1,9 @@
+#include <steadygrad/core/ops/loss.hpp>
+
 #include <limits>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/ops/check.hpp>
 #include <steadygrad/core/ops/elementwise.hpp>
-#include <steadygrad/core/ops/loss.hpp>
 #include <steadygrad/core/ops/reduce.hpp>
 #include <steadygrad/core/tape.hpp>
 

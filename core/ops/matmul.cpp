@@ -1,8 +1,9 @@
+#include <steadygrad/core/ops/matmul.hpp>
+
 #include <algorithm>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/kernels/gemm.hpp>
 #include <steadygrad/core/ops/check.hpp>
-#include <steadygrad/core/ops/matmul.hpp>
 #include <steadygrad/core/ops/reduce.hpp>
 #include <steadygrad/core/ops/shaping.hpp>
 #include <steadygrad/core/parallel.hpp>

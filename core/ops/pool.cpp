@@ -1,6 +1,7 @@
+#include <steadygrad/core/ops/pool.hpp>
+
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/kernels/pooling.hpp>
-#include <steadygrad/core/ops/pool.hpp>
 #include <steadygrad/core/ops/reduce.hpp>
 #include <steadygrad/core/tape.hpp>
 

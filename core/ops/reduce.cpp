@@ -1,3 +1,5 @@
+#include <steadygrad/core/ops/reduce.hpp>
+
 #include <algorithm>
 #include <functional>
 #include <limits>
@@ -7,7 +9,6 @@
 #include <steadygrad/core/kernels/reduce.hpp>
 #include <steadygrad/core/ops/check.hpp>
 #include <steadygrad/core/ops/elementwise.hpp>
-#include <steadygrad/core/ops/reduce.hpp>
 #include <steadygrad/core/ops/shaping.hpp>
 #include <steadygrad/core/tape.hpp>
 

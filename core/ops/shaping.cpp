@@ -1,8 +1,9 @@
+#include <steadygrad/core/ops/shaping.hpp>
+
 #include <array>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/kernels/elementwise.hpp>
 #include <steadygrad/core/kernels/shaping.hpp>
-#include <steadygrad/core/ops/shaping.hpp>
 #include <steadygrad/core/tape.hpp>
 
 namespace steady {

@@ -1,9 +1,10 @@
+#include <steadygrad/core/ops/softmax.hpp>
+
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/kernels/softmax.hpp>
 #include <steadygrad/core/ops/elementwise.hpp>
 #include <steadygrad/core/ops/reduce.hpp>
 #include <steadygrad/core/ops/shaping.hpp>
-#include <steadygrad/core/ops/softmax.hpp>
 #include <steadygrad/core/tape.hpp>
 
 namespace steady {

@@ -1,7 +1,8 @@
+#include <steadygrad/core/ops/elementwise.hpp>
+
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/kernels/elementwise.hpp>
 #include <steadygrad/core/ops/check.hpp>
-#include <steadygrad/core/ops/elementwise.hpp>
 #include <steadygrad/core/tape.hpp>
 
 namespace steady {
