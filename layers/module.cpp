@@ -67,7 +67,8 @@ void Module::check_name(const char* what, const std::string& name) const {
   const bool taken =
       std::ranges::any_of(entries_, [&](const Entry& e) { return e.name == name; }) ||
       std::ranges::any_of(children_, [&](const Child& c) { return c.name == name; });
-  STEADY_CHECK(Error, !taken, "{}: the name '{}' is taken in '{}'", what, name, path());
+  STEADY_CHECK(Error, !taken, "{}: the name '{}' is taken in {}", what, name,
+               path().empty() ? "the model" : fmt::format("'{}'", path()));
 }
 
 void Module::adopt(std::string name, std::unique_ptr<Module> child,

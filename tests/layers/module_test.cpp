@@ -79,7 +79,7 @@ TEST(Module, StateHasDottedNamesInOrderAndParametersOnlyLearnedOnes) {
 TEST(Module, RefusesNamesThatWouldCollide) {
   Sequential net;
   net.add<Unit>("a", {});
-  EXPECT_THROW(net.add<Unit>("a", {}), Error);
+  EXPECT_THAT(message_of([&] { net.add<Unit>("a", {}); }), HasSubstr("'a' is taken in the model"));
   EXPECT_THROW(net.add<Unit>("a.b", {}), Error);
   EXPECT_THROW(net.add<Unit>("", {}), Error);
   EXPECT_EQ(net.children().size(), 1U);
