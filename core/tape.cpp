@@ -242,13 +242,19 @@ void TapeState::deliver(std::size_t entry, int input, Tensor gradient) {
       gradient.defined() && gradient.shape() == target.shape && gradient.dtype() == target.dtype,
       "backward of '{}': gradient of input {} must be {} {}; got {}", e.op, input,
       to_string(target.dtype), to_string(target.shape), describe(gradient));
-  if (detail::anomaly_mode()) {
+  const auto check = [&](const Tensor& made) {
+    if (!detail::anomaly_mode()) return;
     const std::string path = e.path < 0 ? "" : paths[static_cast<std::size_t>(e.path)];
-    detail::check_backward(e.op, path, input, gradient);
-  }
+    detail::check_backward(e.op, path, input, made);
+  };
+  check(gradient);
   Tensor& sum = gradients[static_cast<std::size_t>(slot)];
-  sum = sum.defined() ? add_gradients(std::move(sum), std::move(gradient), recorded_backward)
-                      : std::move(gradient);
+  if (!sum.defined()) {
+    sum = std::move(gradient);
+  } else {
+    sum = add_gradients(std::move(sum), std::move(gradient), recorded_backward);
+    check(sum);  // two finite gradients may add up to infinity
+  }
 }
 
 void TapeState::notify(std::int32_t slot) {

@@ -423,5 +423,20 @@ TEST(Anomaly, NamesTheFirstProducerForwardAndBackward) {  // CASES AG-16
   EXPECT_NO_THROW((void)multiply(logarithm(x), x));  // the guard restored the old setting
 }
 
+TEST(Anomaly, FindsASumOfGradientsThatOverflows) {
+  const AnomalyMode anomaly;
+  const Tensor x = leaf({1e-10});
+  const Tensor large = Tensor::of({1}, {1.7e308}, Dtype::F64);
+  Tape tape;
+  const PathScope path("block");
+  const Tensor y = exponential(x);
+  const Tensor first = multiply(y, large);
+  const Tensor second = multiply(y, large);
+  const std::vector<Tensor> outputs{first, second};
+  const std::vector<Tensor> ones(2, Tensor::ones({1}, Dtype::F64));
+  EXPECT_THAT(message_of([&] { (void)tape.backward(outputs, ones); }),
+              HasSubstr("in 'block': multiply: backward produced values that are not finite"));
+}
+
 }  // namespace
 }  // namespace steady
