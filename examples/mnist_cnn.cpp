@@ -60,6 +60,7 @@ struct Settings {
   std::int64_t epochs = 3;
   std::int64_t batch = 64;
   double lr = 0.05;
+  std::int64_t warmup = 100;
   std::uint64_t seed = 1;
   int threads = num_threads();
   std::int64_t limit = 0;
@@ -124,7 +125,8 @@ Run train(const NormSpec& norm, const TrainTest& data, const Settings& s) {
   Sgd optimizer(model.parameters(), {.lr = s.lr, .momentum = 0.9, .weight_decay = 5e-4});
   const BatchOptions options{.size = s.batch, .seed = s.seed, .tail = Tail::Merge};
   const std::int64_t steps = batches(data.train, options).count() * s.epochs;
-  const Schedule schedule = cosine_schedule(s.lr, steps);
+  const std::int64_t warmup = std::min<std::int64_t>(s.warmup, steps - 1);
+  const Schedule schedule = warmup_schedule(warmup, cosine_schedule(s.lr, steps - warmup));
   double seconds = 0;
   for (std::int64_t epoch = 0; epoch < s.epochs && run.diverged_at < 0; ++epoch) {
     BatchOptions this_epoch = options;
@@ -220,7 +222,9 @@ int main(int argc, char** argv) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   add_number<std::int64_t>(app, "--epochs", s.epochs, "passes over the training images", 1);
   add_number<std::int64_t>(app, "--batch", s.batch, "images per step", 1);
-  add_number<double>(app, "--lr", s.lr, "learning rate at the start of a cosine decay", 0.0);
+  add_number<double>(app, "--lr", s.lr,
+                     "largest learning rate: a linear climb, then a cosine decay", 0.0);
+  add_number<std::int64_t>(app, "--warmup", s.warmup, "steps of the climb", 0);
   add_number<std::uint64_t>(app, "--seed", s.seed, "of initial weights and batch order");
   add_number<int>(app, "--threads", s.threads, "changes the speed, never the numbers", 1, 1024);
   add_number<std::int64_t>(app, "--limit", s.limit,
