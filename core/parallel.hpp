@@ -8,9 +8,13 @@
 
 namespace steady {
 
+/// The most threads one loop can use.
+inline constexpr int MaxThreads = 64;
+
 /// Threads the library may use; starts at OMP_NUM_THREADS or the number of processors.
 [[nodiscard]] int num_threads();
-/// Sets it for all later work. Throws Error for n < 1. Results never depend on it.
+/// Sets it for all later work. Throws Error unless 1 <= n <= MaxThreads. Results never depend on
+/// it.
 void set_num_threads(int n);
 /// Index of the calling worker inside a parallel_for, 0 .. num_threads()-1; 0 outside.
 [[nodiscard]] int worker_index();
@@ -32,7 +36,8 @@ class ChunkBody {
 };
 
 /// Runs body(0) .. body(chunks-1), each once, on up to num_threads() threads; serially inside
-/// another parallel region. Rethrows the exception of the lowest chunk that threw.
+/// another loop, and while a loop of another thread has the workers. Rethrows the exception of the
+/// lowest chunk that threw.
 void run_chunks(std::int64_t chunks, ChunkBody body);
 
 }  // namespace detail

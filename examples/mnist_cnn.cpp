@@ -59,8 +59,8 @@ struct Settings {
   std::vector<std::string> norms;
   std::int64_t epochs = 3;
   std::int64_t batch = 64;
-  double lr = 0.05;
-  std::int64_t warmup = 100;
+  double lr = 0.01;
+  std::int64_t warmup = 200;
   std::uint64_t seed = 1;
   int threads = num_threads();
   std::int64_t limit = 0;
@@ -226,7 +226,8 @@ int main(int argc, char** argv) {
                      "largest learning rate: a linear climb, then a cosine decay", 0.0);
   add_number<std::int64_t>(app, "--warmup", s.warmup, "steps of the climb", 0);
   add_number<std::uint64_t>(app, "--seed", s.seed, "of initial weights and batch order");
-  add_number<int>(app, "--threads", s.threads, "changes the speed, never the numbers", 1, 1024);
+  add_number<int>(app, "--threads", s.threads, "changes the speed, never the numbers", 1,
+                  MaxThreads);
   add_number<std::int64_t>(app, "--limit", s.limit,
                            "most training and most test images to use (0: all)", 0);
   app.add_option("--data", s.data, "directory of the MNIST files")->capture_default_str();

@@ -1,8 +1,11 @@
 #include <gtest/gtest.h>
 
+#include <array>
+#include <numeric>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/parallel.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace steady {
@@ -63,11 +66,50 @@ TEST_P(Parallel, NestedLoopsRunSerially) {
   for (const int count : seen) EXPECT_EQ(count, 1);
 }
 
+TEST_P(Parallel, WorkersHaveIndicesBelowTheNumberOfThreads) {
+  std::vector<int> index(1000, -1);
+  parallel_for(1000, 1, [&](std::int64_t i, std::int64_t) {
+    index[static_cast<std::size_t>(i)] = worker_index();
+  });
+  for (const int i : index) EXPECT_TRUE(i >= 0 && i < GetParam()) << i;
+  EXPECT_EQ(worker_index(), 0);
+}
+
+TEST_P(Parallel, SeveralCallersAtOnceEachGetTheirOwnLoop) {
+  std::vector<std::thread> callers;
+  std::array<std::int64_t, 4> sums{};
+  for (std::size_t caller = 0; caller < sums.size(); ++caller) {
+    callers.emplace_back([&sums, caller] {
+      for (int round = 0; round < 200; ++round) {
+        std::array<std::int64_t, 50> cells{};
+        parallel_for(50, 1,
+                     [&](std::int64_t i, std::int64_t) { cells[static_cast<std::size_t>(i)] = i; });
+        sums[caller] += std::accumulate(cells.begin(), cells.end(), std::int64_t{0});
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  for (const std::int64_t sum : sums) EXPECT_EQ(sum, 200 * 50 * 49 / 2);
+}
+
+TEST_P(Parallel, ManyShortLoopsInARow) {
+  std::int64_t total = 0;
+  for (int round = 0; round < 20000; ++round) {
+    std::array<std::int64_t, 4> cells{};
+    parallel_for(4, 1, [&](std::int64_t i, std::int64_t) {
+      cells[static_cast<std::size_t>(i)] = i + round;
+    });
+    total += std::accumulate(cells.begin(), cells.end(), std::int64_t{0});
+  }
+  EXPECT_EQ(total, 20000LL * 6 + 4LL * 20000 * 19999 / 2);
+}
+
 INSTANTIATE_TEST_SUITE_P(Threads, Parallel, testing::Values(1, 2, 3, 8));
 
-TEST(ParallelOptions, RefusesFewerThanOneThread) {
+TEST(ParallelOptions, RefusesNumbersOutOfRange) {
   EXPECT_THROW(set_num_threads(0), Error);
   EXPECT_THROW(set_num_threads(-3), Error);
+  EXPECT_THROW(set_num_threads(MaxThreads + 1), Error);
 }
 
 }  // namespace
