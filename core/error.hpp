@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include <exception>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -11,9 +11,9 @@ namespace steady {
 /// Base of every exception the library throws. The text has one form:
 /// `op: rule; got name shape, name shape`, with a hint where the cure is known. An error that
 /// leaves a layer carries the layer's path: `in 'block3.norm1': op: ...`.
-class Error : public std::exception {
+class Error : public std::runtime_error {
  public:
-  explicit Error(std::string text) : text_(std::move(text)) {}
+  explicit Error(const std::string& text) : std::runtime_error(text), text_(text) {}
   [[nodiscard]] const char* what() const noexcept override { return text_.c_str(); }
 
   /// Puts `in 'path': ` before the text; the first path given stays.
