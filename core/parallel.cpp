@@ -1,3 +1,5 @@
+#include <steadygrad/core/parallel.hpp>
+
 #include <omp.h>
 
 #include <array>
@@ -5,9 +7,9 @@
 #include <exception>
 #include <limits>
 #include <mutex>
-#include <steadygrad/core/error.hpp>
-#include <steadygrad/core/parallel.hpp>
 #include <thread>
+
+#include <steadygrad/core/error.hpp>
 
 // A pool of our own. Chunks are claimed one by one, first from the worker's own range, then from
 // the others': a worker that the operating system has taken off its processor, or that never woke
