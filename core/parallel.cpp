@@ -1,6 +1,7 @@
 #include <steadygrad/core/parallel.hpp>
 
 #include <omp.h>
+#include <pthread.h>
 
 #include <array>
 #include <atomic>
@@ -116,10 +117,20 @@ void wait_for_change(const std::atomic<T>& value, T old) {
   value.wait(old, std::memory_order_acquire);
 }
 
+/// A forked child has one thread: its copy of the pool has no workers, a lock or a count may be
+/// held by one that is gone, and joining would wait for ever. It works alone.
+std::atomic<bool> in_forked_child{false};
+
 class Pool {
  public:
-  Pool() = default;
+  Pool() {
+    pthread_atfork(nullptr, nullptr, [] { in_forked_child.store(true); });
+  }
   ~Pool() {
+    if (in_forked_child.load()) {
+      for (std::thread& worker : workers_) worker.detach();
+      return;
+    }
     stop_.store(true);
     announce();
     for (std::thread& worker : workers_) worker.join();
@@ -197,7 +208,7 @@ namespace detail {
 void run_chunks(std::int64_t chunks, ChunkBody body) {
   const auto threads =
       static_cast<int>(std::min<std::int64_t>(static_cast<std::int64_t>(num_threads()), chunks));
-  if (threads > 1 && !in_parallel) {
+  if (threads > 1 && !in_parallel && !in_forked_child.load(std::memory_order_relaxed)) {
     Job job(chunks, threads, body);
     if (pool().run(job)) {
       job.rethrow();

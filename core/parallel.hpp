@@ -36,8 +36,8 @@ class ChunkBody {
 };
 
 /// Runs body(0) .. body(chunks-1), each once, on up to num_threads() threads; serially inside
-/// another loop, and while a loop of another thread has the workers. Rethrows the exception of the
-/// lowest chunk that threw.
+/// another loop, in a forked child, and while a loop of another thread has the workers. Rethrows
+/// the exception of the lowest chunk that threw.
 void run_chunks(std::int64_t chunks, ChunkBody body);
 
 }  // namespace detail

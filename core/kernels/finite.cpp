@@ -4,6 +4,12 @@
 #include <steadygrad/core/parallel.hpp>
 #include <type_traits>
 
+// Under -ffast-math the compiler may assume that no value is NaN or infinite: these checks, and all
+// that stands on them (anomaly mode, running statistics, clipping), would be removed in silence.
+#if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)
+#error "steadygrad needs exact floating point: build it without -ffast-math and -ffinite-math-only"
+#endif
+
 namespace steady::kernels {
 
 template <class T>

@@ -57,6 +57,14 @@ TEST(Gradcheck, RejectsAWrongBackwardAndSaysWhere) {  // CASES AG-14: x^3 at 1.1
               AllOf(HasSubstr("input 0 element 0"), HasSubstr("numeric"), HasSubstr("analytic")));
 }
 
+TEST(Gradcheck, DifferencesInFloat64SeeAnErrorOfAPartInAMillion) {  // CASES AG-14
+  const Tensor x = leaf({1.1});
+  Tape tape;
+  EXPECT_DOUBLE_EQ(tape.backward(cube(x))[x].item(), 3.63);
+  const auto f = [](std::span<const Tensor> in) { return cube(in[0], 1 + 1e-6); };
+  EXPECT_FALSE(gradcheck(f, {x}).ok);
+}
+
 TEST(Gradcheck, RejectsABackwardThatTreatsSavedValuesAsConstants) {  // CASES LN-18
   const auto f = [](std::span<const Tensor> in) {
     const Tensor& x = in[0];

@@ -243,6 +243,25 @@ TEST(Tape, TensorOfAnotherTapeIsRefused) {  // CASES AG-06
   EXPECT_NO_THROW((void)multiply(kept.detach(), x));
 }
 
+TEST(Tape, SumsOfItemsKeepNoGraph) {  // CASES AG-06
+  const Tensor x = leaf({0.1, 0.2});
+  double total_loss = 0;
+  std::int64_t entries = 0;
+  std::int64_t blocks = 0;
+  for (int step = 0; step < 2000; ++step) {
+    Tape tape;
+    const Tensor loss = total(multiply(exponential(x), x));
+    total_loss += loss.item();
+    if (step == 0) {
+      entries = Tape::live_entries();
+      blocks = memory_stats().live_blocks;
+    }
+    ASSERT_EQ(Tape::live_entries(), entries) << step;
+    ASSERT_EQ(memory_stats().live_blocks, blocks) << step;
+  }
+  EXPECT_NEAR(total_loss, 2000 * (0.1 * std::exp(0.1) + 0.2 * std::exp(0.2)), 1e-9);
+}
+
 TEST(Tape, OutputNotOnTheTapeIsRefused) {
   const Tensor x = leaf({1});
   const Tensor y = exponential(x);

@@ -5,6 +5,8 @@
 #include <functional>
 #include <limits>
 #include <steadygrad/core/error.hpp>
+#include <steadygrad/core/ops/elementwise.hpp>
+#include <steadygrad/core/tape.hpp>
 #include <steadygrad/optim/clip.hpp>
 #include <steadygrad/optim/schedule.hpp>
 #include <steadygrad/optim/sgd.hpp>
@@ -88,6 +90,53 @@ TEST(Sgd, LeavesParametersWithoutGradientAlone) {
   sgd.step(g);
   EXPECT_EQ(w.item(), 2);
   EXPECT_EQ(frozen.item(), 3);
+}
+
+TEST(Sgd, AStepSpoilsATapeThatStillNeedsTheOldWeights) {  // CASES AG-01
+  const Tensor w = leaf({2});
+  Sgd sgd({{"w", w, Role::Weight}}, {.lr = 0.1});
+  Tape tape;
+  const Tensor y = w * w;
+  sgd.step(one_gradient(w, {1}));
+  EXPECT_THAT(message_of([&] { (void)tape.backward(y); }),
+              AllOf(HasSubstr("mul: saved tensor"), HasSubstr("'Sgd'")));
+}
+
+/// Gradient steps on mean((w - sample)^2) over windows of samples, one backward per sample or one
+/// per window.
+double descend(const std::vector<double>& samples, std::size_t window, bool sample_by_sample,
+               std::int64_t& updates) {
+  const Tensor w = leaf({0});
+  Sgd sgd({{"w", w, Role::Weight}}, {.lr = 0.1});
+  for (std::size_t first = 0; first < samples.size(); first += window) {
+    const std::size_t count = std::min(window, samples.size() - first);
+    Gradients sum;
+    for (std::size_t i = first; i < first + count; i += sample_by_sample ? 1 : count) {
+      Tape tape;
+      Tensor loss = square(w - samples[i]);
+      for (std::size_t j = i + 1; !sample_by_sample && j < first + count; ++j) {
+        loss = loss + square(w - samples[j]);
+      }
+      sum += tape.backward(loss);
+    }
+    sum *= 1.0 / static_cast<double>(count);  // its own count, also in the last window
+    sgd.step(sum);
+  }
+  updates = sgd.updates();
+  return w.item();
+}
+
+TEST(Sgd, TheLastPartialWindowIsDividedByItsOwnCount) {  // CASES AG-11
+  const std::vector<double> samples{1, 4, -2, 3, 0.5, 7, 2, -1, 10, 6};
+  std::int64_t updates = 0;
+  const double accumulated = descend(samples, 4, true, updates);
+  EXPECT_EQ(updates, 3);
+  const double joined = descend(samples, 4, false, updates);
+  EXPECT_EQ(updates, 3);
+  EXPECT_NEAR(accumulated, joined, 1e-14);
+  double w = 0;
+  for (const double mean : {1.5, 2.125, 8.0}) w -= 0.1 * 2 * (w - mean);
+  EXPECT_NEAR(accumulated, w, 1e-14);
 }
 
 class SgdTrajectory : public testing::TestWithParam<std::tuple<const char*, Dtype>> {};

@@ -1,8 +1,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <span>
@@ -227,6 +231,26 @@ TYPED_TEST(Gemm, BatchOfInterleavedHeads) {
                   static_cast<double>(v[static_cast<std::size_t>((h * Width + p) * Width + j)]);
         EXPECT_NEAR(got[static_cast<std::size_t>((r * Heads + h) * Width + j)], want, 1e-6);
       }
+}
+
+TYPED_TEST(Gemm, GivesTheSameBitsInAForkedChild) {  // CASES RT-02
+  using T = TypeParam;
+  const Problem<T> p(300, 200, 256, false, false, 0);
+  const auto run = [&] {
+    std::vector<T> c = p.c;
+    gemm<T>(p.s, T(1), p.a, p.b, T(1), c);
+    return c;
+  };
+  set_num_threads(8);
+  const std::vector<T> want = run();
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) std::exit(run() == want ? 0 : 1);  // the pool's destructor included
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  EXPECT_EQ(run(), want);
 }
 
 TEST(GemmLibraries, NamesThemAndKeepsOpenBlasAtOneThread) {  // CASES RT-02

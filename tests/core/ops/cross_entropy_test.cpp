@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <steadygrad/core/ops/loss.hpp>
+#include <steadygrad/core/ops/matmul.hpp>
 #include <steadygrad/core/ops/shaping.hpp>
 #include <steadygrad/core/tape.hpp>
 #include <string>
@@ -205,6 +206,18 @@ TEST(CrossEntropy, CountsJoinBatchesOfUnequalSize) {  // CASES AG-10
   total *= 1 / weight;
   EXPECT_NEAR(loss / weight, 1.25, 1e-15);
   EXPECT_THAT(numbers(total[x]), Pointwise(DoubleNear(1e-16), joined.dlogits));
+}
+
+TEST(CrossEntropy, GradientsOfATableTiedToTheHeadAddUp) {  // CASES AG-08
+  const Tensor w = leaf({2, 2}, {1, 2, 3, 4});
+  Tape tape;
+  const Tensor logits = linear(gather_rows(w, ids({1}, {1})), w);
+  const Gradients g = tape.backward(cross_entropy(logits, ids({1}, {0})));
+  EXPECT_THAT(numbers(logits), ElementsAreArray({11.0, 25.0}));
+  EXPECT_EQ(g.size(), 1U);
+  const std::vector<double> expected{-2.999997505415917, -3.9999966738878894, 4.999995842359861,
+                                     5.999995010831833};
+  EXPECT_THAT(numbers(g[w]), Pointwise(DoubleNear(1e-12), expected));
 }
 
 TEST(CrossEntropy, BadTargetAmongManyThreadsIsCatchable) {  // CASES RT-12

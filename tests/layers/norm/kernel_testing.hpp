@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <limits>
 #include <steadygrad/core/parallel.hpp>
+#include <steadygrad/layers/norm/row_stats.hpp>
+#include <string>
 #include <vector>
 
 // Shared by the tests of the norm kernels: data, buffers that show every write, the modes of
@@ -62,6 +64,24 @@ void on_every_target(Body body) {
   }
   hwy::SetSupportedTargetsForTest(0);
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+}
+
+/// body(shape, offset, scale) for the rows, widths, offsets and scales at which faults of norms
+/// were reported; the largest shape comes with one offset and scale.
+template <class Body>
+void for_each_row_sweep(Body body) {
+  for (const std::int64_t rows : {1, 2, 3, 65, 1025}) {
+    for (const std::int64_t width : {1, 2, 3, 7, 16, 17, 263, 4099}) {
+      for (const double offset : {0.0, 1e3, 1e4, 1e6}) {
+        for (const double scale : {1e-4, 1.0, 1e4}) {
+          if (rows * width > 200000 && (offset != 1e4 || scale != 1.0)) continue;
+          SCOPED_TRACE(std::to_string(rows) + " rows of " + std::to_string(width) + ", offset " +
+                       std::to_string(offset) + ", scale " + std::to_string(scale));
+          body(RowShape{rows, width, width}, offset, scale);
+        }
+      }
+    }
+  }
 }
 
 /// Runs body with 1, 2, 3 and 8 threads and restores the number.

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <steadygrad/core/error.hpp>
+#include <steadygrad/core/ops/elementwise.hpp>
 #include <steadygrad/layers/norm/rms_norm.hpp>
 
 #include "tests/layers/norm/norm_testing.hpp"
@@ -59,6 +60,7 @@ TEST(RmsNorm, LeavesItsInputAlone) {  // CASES LN-10
   const Tensor x = Tensor::of({1, 2}, {3, 4});
   const Tensor y = rms_norm(x, {2}, {}, 0);
   expect_values(y, {0.848528137423857, 1.131370849898476}, 1e-6);
+  expect_values(x + y, {3.848528137423857, 5.131370849898476}, 1e-6);
   EXPECT_EQ(values(x), (std::vector<double>{3, 4}));
   EXPECT_FALSE(y.shares_storage_with(x));
 }
