@@ -70,8 +70,8 @@ void on_every_target(Body body) {
 /// were reported; the largest shape comes with one offset and scale.
 template <class Body>
 void for_each_row_sweep(Body body) {
-  for (const std::int64_t rows : {1, 2, 3, 65, 1025}) {
-    for (const std::int64_t width : {1, 2, 3, 7, 16, 17, 263, 4099}) {
+  for (const std::int64_t rows : {1, 2, 3, 1025}) {
+    for (const std::int64_t width : {1, 2, 3, 7, 16, 17, 4099}) {
       for (const double offset : {0.0, 1e3, 1e4, 1e6}) {
         for (const double scale : {1e-4, 1.0, 1e4}) {
           if (rows * width > 200000 && (offset != 1e4 || scale != 1.0)) continue;
