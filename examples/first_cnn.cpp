@@ -33,7 +33,7 @@ int main() {
   const TrainTest digits = has_mnist("data") ? load_mnist("data") : make_glyphs();
   Cnn model({.norm = NormSpec::parse("rms(eps=1e-6)")});
   model.initialize(/*seed=*/42);
-  Sgd optimizer(model.parameters(), {.lr = 0.05, .momentum = 0.9, .weight_decay = 5e-4});
+  Sgd optimizer(model.parameters(), {.lr = 0.01, .momentum = 0.9, .weight_decay = 5e-4});
 
   for (const Batch& batch : batches(digits.train, {.size = 64, .seed = 42})) {
     Tape tape;  // recording starts

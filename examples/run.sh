@@ -32,7 +32,7 @@ TEXT
   done
   for source in examples/*.cpp; do
     name=build/bin/$(basename "$source" .cpp)
-    [ -x "$name" ] || continue
+    [ -x "$name" ] && grep -q CLI::App "$source" || continue
     printf '\n%s\n' "$(basename "$name")"
     "$name" --help | sed -e '/^$/d' -e 's/^/  /'
   done
