@@ -66,7 +66,9 @@ TEST_P(NormModule, MapsNoMemoryInSteadyStateAndLeavesNoneBehind) {
   const MemoryStats before = memory_stats();
   (void)train(3);
   const MemoryStats after = memory_stats();
+#ifndef __SANITIZE_ADDRESS__  // under the sanitizer every block comes from the system
   EXPECT_EQ(after.mapped, before.mapped);
+#endif
   EXPECT_EQ(after.live_blocks, before.live_blocks);
 }
 
