@@ -79,8 +79,10 @@ TEST(Storage, BlocksAreAlignedCountedAndReused) {
 
 TEST(Storage, PoisonMakesUnwrittenElementsShow) {
   const PoisonMemory poison;
-  for (const float v : Tensor::empty({100}).data<float>()) EXPECT_TRUE(std::isnan(v));
-  for (const double v : Tensor::empty({100}, Dtype::F64).data<double>()) EXPECT_TRUE(std::isnan(v));
+  const Tensor single = Tensor::empty({100});
+  const Tensor twice = Tensor::empty({100}, Dtype::F64);
+  for (const float v : single.data<float>()) EXPECT_TRUE(std::isnan(v));
+  for (const double v : twice.data<double>()) EXPECT_TRUE(std::isnan(v));
 }
 
 TEST(Storage, SizesFromBytesToManyMegabytesSurviveWriting) {
