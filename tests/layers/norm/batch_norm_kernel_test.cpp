@@ -148,7 +148,7 @@ TYPED_TEST_SUITE(BatchNormKernel, Types);
 
 // The class test of CASES group LN, rows and columns exchanged.
 TYPED_TEST(BatchNormKernel, IsAFewUlpsFromTheTwoPassFormulaForEveryShapeOffsetAndScale) {
-  for_each_row_sweep([](const RowShape& shape, double offset, double scale) {
+  for_each_row_sweep<TypeParam>([](const RowShape& shape, double offset, double scale) {
     if (shape.rows == 1) return;  // one value per channel has no variance
     for (const Mode mode : {Mode::Train, Mode::Frozen}) {
       const auto p = problem<TypeParam>({shape.rows, shape.width}, scale, offset, mode);

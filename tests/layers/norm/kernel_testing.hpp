@@ -66,15 +66,25 @@ void on_every_target(Body body) {
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 
+#ifdef __SANITIZE_ADDRESS__
+template <class T>
+constexpr bool WithLargest = false;
+#else
+template <class T>
+constexpr bool WithLargest = sizeof(T) == 4;
+#endif
+
 /// body(shape, offset, scale) for the rows, widths, offsets and scales at which faults of norms
-/// were reported; the largest shape comes with one offset and scale.
-template <class Body>
+/// were reported. The largest shape comes in float32 with one offset and scale, and not under the
+/// address sanitizer, where its rows and its width are met at the smaller shapes.
+template <class T, class Body>
 void for_each_row_sweep(Body body) {
   for (const std::int64_t rows : {1, 2, 3, 1025}) {
     for (const std::int64_t width : {1, 2, 3, 7, 16, 17, 4099}) {
       for (const double offset : {0.0, 1e3, 1e4, 1e6}) {
         for (const double scale : {1e-4, 1.0, 1e4}) {
-          if (rows * width > 200000 && (offset != 1e4 || scale != 1.0)) continue;
+          const bool large = rows * width > 200000;
+          if (large && (!WithLargest<T> || offset != 1e4 || scale != 1.0)) continue;
           SCOPED_TRACE(std::to_string(rows) + " rows of " + std::to_string(width) + ", offset " +
                        std::to_string(offset) + ", scale " + std::to_string(scale));
           body(RowShape{rows, width, width}, offset, scale);

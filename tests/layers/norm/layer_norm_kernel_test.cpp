@@ -127,7 +127,7 @@ TYPED_TEST_SUITE(LayerNormKernel, Types);
 
 // The class test of CASES group LN.
 TYPED_TEST(LayerNormKernel, IsAFewUlpsFromTheTwoPassFormulaForEveryShapeOffsetAndScale) {
-  for_each_row_sweep([](const RowShape& shape, double offset, double scale) {
+  for_each_row_sweep<TypeParam>([](const RowShape& shape, double offset, double scale) {
     const auto p = problem<TypeParam>(shape, scale, offset);
     const Reference f = reference(p);
     on_every_target([&] { expect_close(run(p), f); });

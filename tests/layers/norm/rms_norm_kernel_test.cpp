@@ -113,7 +113,7 @@ TYPED_TEST_SUITE(RmsNormKernel, Types);
 
 // The class test of CASES group LN.
 TYPED_TEST(RmsNormKernel, IsAFewUlpsFromTheFormulaForEveryShapeOffsetScaleAndGain) {
-  for_each_row_sweep([](const RowShape& shape, double offset, double scale) {
+  for_each_row_sweep<TypeParam>([](const RowShape& shape, double offset, double scale) {
     for (const bool unit_offset : {false, true}) {
       const auto p = problem<TypeParam>(shape, scale, offset, unit_offset);
       const Reference f = reference(p);
