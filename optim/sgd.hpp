@@ -8,11 +8,12 @@ namespace steady {
 /// Options of Sgd.
 struct SgdOptions {
   double lr = 1e-2;
-  double momentum = 0.0;      ///< in [0, 1)
-  double dampening = 0.0;     ///< (1 - dampening) weighs the gradient after the first update
-  bool nesterov = false;      ///< needs momentum > 0 and dampening 0
-  double weight_decay = 0.0;  ///< L2: added to the gradient as weight_decay * p
-  RoleSet decay_roles = {Role::Weight, Role::Embedding};  ///< RoleSet::all() as PyTorch
+  double momentum = 0.0;                 ///< in [0, 1)
+  double dampening = 0.0;                ///< (1 - dampening) weighs later gradients
+  bool nesterov = false;                 ///< needs momentum > 0 and dampening 0
+  double weight_decay = 0.0;             ///< L2: added to the gradient as weight_decay * p
+  RoleSet decay_roles = DecayRoles;      ///< RoleSet::all() as PyTorch
+  std::vector<ParameterGroup> groups{};  ///< exceptions
 };
 
 /// Stochastic gradient descent as PyTorch defines it:               [Sutskever et al. 2013]
@@ -21,23 +22,21 @@ struct SgdOptions {
 ///   p -= lr * (nesterov ? g' + momentum * buf : buf);   without momentum p -= lr * g'
 /// The learning rate multiplies the buffer, so a changed rate acts at once. Weight decay applies to
 /// the roles in `decay_roles`, by default not to norm gains, norm shifts and biases.
+/// State: "momentum_buffer" when there is momentum.
 class Sgd : public Optimizer {
  public:
   /// Throws Error for options out of range.
-  Sgd(std::vector<Parameter> parameters, const SgdOptions& options);
+  explicit Sgd(std::vector<Parameter> parameters, const SgdOptions& options = {});
 
   [[nodiscard]] const SgdOptions& options() const { return o_; }
-  /// Momentum buffer of parameter `index`; undefined before its first update.
-  [[nodiscard]] const Tensor& momentum_buffer(std::size_t index) const { return buffers_[index]; }
+  /// Momentum of the next update, for one_cycle. Throws Error outside (0, 1) and for an optimizer
+  /// made without momentum.
+  void set_momentum(double momentum);
 
  private:
-  void update(std::size_t index, const Tensor& gradient) override;
-  [[nodiscard]] bool decays(const Parameter& parameter) const override {
-    return o_.weight_decay != 0.0 && o_.decay_roles.contains(parameter.role);
-  }
+  void update(const Move& move) override;
 
   SgdOptions o_;
-  std::vector<Tensor> buffers_;
 };
 
 }  // namespace steady

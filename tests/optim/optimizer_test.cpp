@@ -1,46 +1,25 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <functional>
 #include <limits>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/ops/elementwise.hpp>
 #include <steadygrad/core/tape.hpp>
 #include <steadygrad/optim/clip.hpp>
-#include <steadygrad/optim/schedule.hpp>
 #include <steadygrad/optim/sgd.hpp>
 
-#include "tests/support/golden.hpp"
+#include "tests/optim/leaves.hpp"
+#include "tests/support/message_of.hpp"
 
 namespace steady {
 namespace {
 
-using testing_support::Golden;
-using testing_support::GoldenCase;
+using testing_support::leaf;
+using testing_support::message_of;
+using testing_support::one_gradient;
 
 using testing::AllOf;
 using testing::HasSubstr;
-
-std::string message_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no exception";
-}
-
-Tensor leaf(std::initializer_list<double> values) {
-  return Tensor::of({static_cast<std::int64_t>(values.size())}, values, Dtype::F64)
-      .set_requires_grad();
-}
-
-Gradients one_gradient(const Tensor& leaf, std::initializer_list<double> values) {
-  Gradients g;
-  g.insert(leaf, Tensor::of(leaf.shape(), values, leaf.dtype()));
-  return g;
-}
 
 TEST(Sgd, DecaysWithoutMomentumToo) {  // CASES OP-06
   const Tensor w = leaf({2});
@@ -139,61 +118,6 @@ TEST(Sgd, TheLastPartialWindowIsDividedByItsOwnCount) {  // CASES AG-11
   EXPECT_NEAR(accumulated, w, 1e-14);
 }
 
-class SgdTrajectory : public testing::TestWithParam<std::tuple<const char*, Dtype>> {};
-
-TEST_P(SgdTrajectory, FollowsPyTorchForTwentySteps) {
-  const auto [name, dtype] = GetParam();
-  const Golden golden("optim.h5");
-  const GoldenCase c = golden.group(std::string("/") + name);
-  {
-    std::vector<Tensor> values;
-    std::vector<Parameter> parameters;
-    for (const char* p : {"p0", "p1"}) {
-      values.push_back(c.tensor(std::string("init/") + p).detached_copy(dtype));
-      values.back().set_requires_grad();
-      parameters.push_back({p, values.back(), Role::Bias});
-    }
-    Sgd sgd(parameters, {.lr = c.attribute_double("lr", 0),
-                         .momentum = c.attribute_double("momentum", 0),
-                         .dampening = c.attribute_double("dampening", 0),
-                         .nesterov = c.attribute_int("nesterov", 0) != 0,
-                         .weight_decay = c.attribute_double("weight_decay", 0),
-                         .decay_roles = RoleSet::all()});
-    for (std::int64_t step = 0; step < 20; ++step) {
-      Gradients g;
-      std::vector<Tensor> want;
-      for (std::size_t i = 0; i < 2; ++i) {
-        const std::string p = i == 0 ? "p0" : "p1";
-        const auto at = [&](const Tensor& all) {
-          const std::int64_t n = values[i].numel();
-          return Tensor::from<double>(values[i].shape(),
-                                      all.data<double>().subspan(static_cast<std::size_t>(step * n),
-                                                                 static_cast<std::size_t>(n)));
-        };
-        g.insert(values[i], at(c.tensor("grads/" + p)).detached_copy(dtype));
-        want.push_back(at(c.tensor("traj/" + p)));
-      }
-      sgd.step(g);
-      for (std::size_t i = 0; i < 2; ++i) {
-        const Tensor got = values[i].detached_copy(Dtype::F64);
-        for (std::size_t k = 0; k < got.data<double>().size(); ++k) {
-          const double w = want[i].data<double>()[k];
-          ASSERT_NEAR(got.data<double>()[k], w,
-                      dtype == Dtype::F64 ? 1e-12 : 1e-5 * (1 + std::abs(w)))
-              << name << " step " << step;
-        }
-      }
-    }
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Golden, SgdTrajectory,
-                         testing::Combine(testing::Values("sgd_plain", "sgd_momentum",
-                                                          "sgd_momentum_dampening", "sgd_nesterov",
-                                                          "sgd_nesterov_weight_decay",
-                                                          "sgd_weight_decay"),
-                                          testing::Values(Dtype::F64, Dtype::F32)));
-
 TEST(Clip, NormIsGlobalAndExact) {  // CASES AG-12
   const Tensor a = leaf({0});
   const Tensor b = leaf({0});
@@ -253,37 +177,6 @@ TEST(Clip, ValuesAreLimited) {
   const ClipReport report = clip_grad_value(g, std::vector<Parameter>{{"a", a, Role::Weight}}, 0.5);
   EXPECT_EQ(report.norm, 7);
   EXPECT_THAT(g[a].data<double>(), testing::ElementsAre(-0.5, 0.2, 0.5));
-}
-
-TEST(Schedule, WarmupThenLinearIsTheTableOfTheDefinition) {  // CASES OP-13
-  const Schedule lr = warmup_schedule(4, linear_schedule(0.1, 6));
-  const std::vector<double> want{.025,        .05,         .075, .1,          .1,
-                                 0.1 * 5 / 6, 0.1 * 4 / 6, .05,  0.1 * 2 / 6, 0.1 / 6};
-  for (std::size_t s = 0; s < want.size(); ++s) {
-    EXPECT_NEAR(lr(static_cast<std::int64_t>(s)), want[s], 1e-16) << s;
-  }
-  EXPECT_EQ(lr(10), 0);
-}
-
-TEST(Schedule, GoldenValues) {
-  const Golden golden("optim.h5");
-  const auto check = [&](const char* name, const Schedule& schedule) {
-    const Tensor lr = golden.group(std::string("/schedule/") + name).tensor("lr");
-    for (std::size_t s = 0; s < lr.data<double>().size(); ++s) {
-      EXPECT_NEAR(schedule(static_cast<std::int64_t>(s)), lr.data<double>()[s], 1e-12)
-          << name << " " << s;
-    }
-  };
-  check("cosine_annealing", cosine_schedule(0.1, 40, 0.01));
-  check("step", step_schedule(0.1, 7, 0.5));
-  check("warmup_cosine_t_plus_1_over_w", warmup_schedule(8, cosine_schedule(0.1, 24, 0.01)));
-}
-
-TEST(Schedule, RefusesNonsense) {
-  EXPECT_THROW((void)cosine_schedule(0.1, 0), Error);
-  EXPECT_THROW((void)step_schedule(-1, 5), Error);
-  EXPECT_THROW((void)warmup_schedule(-1, constant_schedule(1)), Error);
-  EXPECT_THROW((void)warmup_schedule(1, nullptr), Error);
 }
 
 }  // namespace
