@@ -17,7 +17,7 @@
 #include <string_view>
 #include <vector>
 
-#include "bench/peers/peer_cnn.hpp"
+#include "bench/peers/peers.hpp"
 
 namespace {
 
@@ -44,7 +44,7 @@ struct Net : Layer {
   }
 };
 
-class OurCnn : public CnnTrainer {
+class OurCnn : public Trainer {
  public:
   OurCnn(Tensor x, Tensor y) : x_(std::move(x)), y_(std::move(y)) { net_.initialize(1); }
   double step() override {
@@ -72,7 +72,7 @@ std::int64_t minor_faults() {
   return usage.ru_minflt;
 }
 
-void timed_step(CnnTrainer& trainer, Timing& timing) {
+void timed_step(Trainer& trainer, Timing& timing) {
   const std::int64_t faults = minor_faults();
   const auto start = std::chrono::steady_clock::now();
   (void)trainer.step();
@@ -115,7 +115,7 @@ int main(int argc, char** argv) {
   set_num_threads(threads);
   const Dataset data = make_glyphs({.train = batch, .test = 1}).train;
   OurCnn ours(data.x, data.y);
-  std::unique_ptr<CnnTrainer> torch;
+  std::unique_ptr<Trainer> torch;
 #ifdef STEADY_BENCH_PEERS
   torch = make_torch_cnn(data.x.data<float>(), data.y.data<std::int64_t>(), threads);
 #endif

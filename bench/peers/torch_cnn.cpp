@@ -1,6 +1,6 @@
 #include <torch/torch.h>
 
-#include "bench/peers/peer_cnn.hpp"
+#include "bench/peers/peers.hpp"
 
 namespace steady::bench {
 namespace {
@@ -26,7 +26,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-class TorchCnn : public CnnTrainer {
+class TorchCnn : public Trainer {
  public:
   TorchCnn(std::span<const float> images, std::span<const std::int64_t> labels)
       : optimizer_(net_->parameters(), torch::optim::SGDOptions(0.01).momentum(0.9)) {
@@ -51,8 +51,8 @@ class TorchCnn : public CnnTrainer {
 
 }  // namespace
 
-std::unique_ptr<CnnTrainer> make_torch_cnn(std::span<const float> images,
-                                           std::span<const std::int64_t> labels, int threads) {
+std::unique_ptr<Trainer> make_torch_cnn(std::span<const float> images,
+                                        std::span<const std::int64_t> labels, int threads) {
   torch::set_num_threads(threads);
   return std::make_unique<TorchCnn>(images, labels);
 }
