@@ -91,5 +91,50 @@ TEST_F(Scripts, AnUnknownProgramOrDataSetIsOneLineAndExitCode2) {
   EXPECT_EQ(code, 2);
 }
 
+/// data.sh in a tree of its own, with the SHA-256 of "hello" in place of tiny Shakespeare's.
+struct DataScript : Scripts {
+  void SetUp() override {
+    std::filesystem::create_directories(tools.path() / "examples");
+    const auto copy = tools.path() / "examples" / "data.sh";
+    shell(
+        "sed s/86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed/"
+        "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824/ examples/data.sh >" +
+        copy.string());
+    std::filesystem::permissions(copy, std::filesystem::perms::owner_all);
+  }
+  /// A stand-in for curl that delivers `text`.
+  void curl_brings(const std::string& text) {
+    tool("curl", "while [ \"$1\" != --output ]; do shift; done; printf '" + text + "' >\"$2\"");
+  }
+  std::string run(const std::string& arguments) {
+    return shell("exec " + (tools.path() / "examples" / "data.sh").string() + " " + arguments);
+  }
+};
+
+TEST_F(DataScript, BringsATextOnce) {
+  curl_brings("hello");
+  EXPECT_THAT(run("text"), HasSubstr("text: data/tiny_shakespeare.txt\n"));
+  EXPECT_EQ(code, 0);
+  EXPECT_TRUE(std::filesystem::is_regular_file(tools.path() / "data" / "tiny_shakespeare.txt"));
+  tool("curl", "echo curl was called");
+  EXPECT_THAT(run("text"), AllOf(HasSubstr("is there already"), Not(HasSubstr("called"))));
+  EXPECT_EQ(code, 0);
+}
+
+TEST_F(DataScript, KeepsNoTextWithAnotherChecksum) {
+  curl_brings("another text");
+  tool("npm", "exit 1");
+  EXPECT_THAT(run("text"), AllOf(HasSubstr("wrong SHA-256"), HasSubstr("no text came"),
+                                 HasSubstr("train on a generated one")));
+  EXPECT_EQ(code, 1);
+  EXPECT_TRUE(std::filesystem::is_empty(tools.path() / "data"));
+}
+
+TEST_F(DataScript, HelpNamesEverySet) {
+  EXPECT_THAT(run("--help"), AllOf(HasSubstr("mnist|text|all"), HasSubstr("tiny Shakespeare"),
+                                   Not(HasSubstr("set -"))));
+  EXPECT_EQ(code, 0);
+}
+
 }  // namespace
 }  // namespace steady
