@@ -2,7 +2,6 @@
 
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/ops/dropout.hpp>
-#include <steadygrad/core/state_update.hpp>
 
 namespace steady {
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <steadygrad/core/state_update.hpp>
 #include <steadygrad/layers/layer.hpp>
 #include <string>
 
@@ -23,6 +24,10 @@ class Dropout : public Layer {
   /// Training calls so far: with the seed, all that its masks depend on.
   [[nodiscard]] std::uint64_t calls() const { return calls_; }
   void set_calls(std::uint64_t calls) { calls_ = calls; }
+  [[nodiscard]] std::uint64_t seed() const { return seed_; }
+  /// For an operation that drops by itself, from the stream of this layer's path and seed: the
+  /// number of this call, which then counts.
+  [[nodiscard]] std::uint64_t next_call() { return state_updates() ? calls_++ : calls_; }
 
   const Options o;
 

@@ -19,6 +19,10 @@ class Running {
 }  // namespace
 
 Tensor Layer::operator()(const Tensor& x) {
+  return run(x, [this](const Tensor& input) { return forward(input); });
+}
+
+Tensor Layer::run(const Tensor& x, const std::function<Tensor(const Tensor&)>& function) {
   const PathScope scope(name());
   try {
     STEADY_CHECK(
@@ -27,7 +31,7 @@ Tensor Layer::operator()(const Tensor& x) {
         describe());
     const Running running;
     check_initialized();
-    return forward(x);
+    return function(x);
   } catch (Error& error) {
     error.locate(path());
     throw;

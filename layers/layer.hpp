@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <steadygrad/core/tensor.hpp>
 #include <steadygrad/layers/module.hpp>
 
@@ -15,6 +16,11 @@ class Layer : public Module {
   Tensor operator()(const Tensor& x);
 
   virtual Tensor forward(const Tensor& x) = 0;
+
+ protected:
+  /// What the call operator does around forward, around another function of x: for layers whose
+  /// calls take more than one tensor. Throws as the call operator.
+  Tensor run(const Tensor& x, const std::function<Tensor(const Tensor&)>& function);
 };
 
 }  // namespace steady

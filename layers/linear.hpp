@@ -16,6 +16,7 @@ class Linear : public Layer {
     std::int64_t out = 0;
     bool bias = true;
     Init weight_init = {};  ///< empty: the default above
+    Init bias_init = {};    ///< empty: the default above
   };
   explicit Linear(Options options);
 
