@@ -58,6 +58,8 @@ Linear& Attention::linear(const std::string& name, std::int64_t out, const Init&
 
 Attention::Attention(Options options)
     : o(checked(std::move(options))),
+      head_scale(
+          add_parameter("head_scale", Tensor::ones({o.heads}), Role::NormScale, o.head_scale)),
       fused_(o.fused ? &linear(o.names.fused, (o.heads + 2 * o.kv_heads) * o.head_dim,
                                by_rows(o.weight_init, o.value_init,
                                        (o.heads + o.kv_heads) * o.head_dim))
@@ -68,8 +70,6 @@ Attention::Attention(Options options)
       query_norm_(norm("q_norm", o.qk_norm, o.head_dim)),
       key_norm_(norm("k_norm", o.qk_norm, o.head_dim)),
       value_norm_(norm("v_norm", o.v_norm, o.head_dim)),
-      head_scale_(
-          add_parameter("head_scale", Tensor::ones({o.heads}), Role::NormScale, o.head_scale)),
       output_(add<Linear>(o.names.output, {.in = o.heads * o.head_dim,
                                            .out = o.dim,
                                            .bias = o.out_bias,
@@ -140,7 +140,7 @@ Tensor Attention::attend(const Tensor& x, const AttentionInputs& inputs) {
     options.call = weight_dropout_->next_call();
   }
   Tensor y = attention(h.q, h.k, h.v, options);
-  if (o.head_scale) y = y * reshape(head_scale_, {o.heads, 1});
+  if (o.head_scale) y = y * reshape(head_scale, {o.heads, 1});
   y = output_(reshape(y, {x.dim(0), x.dim(1), o.heads * o.head_dim}));
   if (output_norm_ != nullptr) y = (*output_norm_)(y);
   return output_dropout_ == nullptr ? y : (*output_dropout_)(y);

@@ -70,6 +70,7 @@ class Attention : public Layer {
   [[nodiscard]] std::string describe() const override;
 
   const Options o;
+  Tensor& head_scale;  ///< [heads], Role::NormScale; undefined without Options::head_scale
 
  private:
   struct Heads {
@@ -88,7 +89,6 @@ class Attention : public Layer {
   Layer* query_norm_ = nullptr;
   Layer* key_norm_ = nullptr;
   Layer* value_norm_ = nullptr;
-  Tensor& head_scale_;
   Linear& output_;
   Layer* output_norm_ = nullptr;
   Dropout* weight_dropout_ = nullptr;
