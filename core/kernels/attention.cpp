@@ -39,7 +39,7 @@ struct KeyRange {
 }
 
 /// Queries of one block: two strips of scores stay in the second-level cache.
-[[nodiscard]] Index block_rows(const Attention& a) { return a.keys <= 512 ? 64 : 32; }
+[[nodiscard]] Index block_rows(const Attention& a) { return a.keys <= 1024 ? 64 : 32; }
 
 /// Distance between the rows of a strip: whole vectors, and not a multiple of 2 KiB, which would
 /// put a column of the strip into one cache set.

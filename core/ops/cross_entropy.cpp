@@ -51,9 +51,16 @@ std::array<Tensor, 2> second(const Rows& r, const Tensor& v, const Tensor& dloss
                 NoBackward{});
 }
 
+/// Where the gradient goes. When the tape alone holds the logits, which then nobody can read again,
+/// their own memory: with a large vocabulary there is no second buffer of that size.
+Tensor gradient_memory(const Tensor& logits) {
+  return logits.unique() && !recording() ? logits.detach()
+                                         : Tensor::empty(logits.shape(), logits.dtype());
+}
+
 /// dlogits for dloss of one element (for all rows) or one per row.
 Tensor gradient(const Rows& r, const Tensor& dloss, const Tensor& logits, const Constants& c) {
-  Tensor dx = Tensor::empty(logits.shape(), logits.dtype());
+  Tensor dx = gradient_memory(logits);
   dispatch_float("cross_entropy", logits.dtype(), [&]<FloatElement T>() {
     kernels::cross_entropy_backward<T>(kernel_options<T>(r, c.class_weight), dloss.data<T>(),
                                        logits.data<T>(), c.target.data<std::int64_t>(),

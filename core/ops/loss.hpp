@@ -28,7 +28,9 @@ struct CrossEntropyResult {
 /// logits: [..., C], f32 or f64; target: [...], i64. Mean divides the sum, also its smoothing part,
 /// by the sum of w[t] over the rows that are not ignored. When that is 0 (every row ignored) loss
 /// and gradient are exactly 0; PyTorch gives NaN. First and second derivatives with respect to the
-/// logits. Throws ShapeError for shapes and dtypes, Error for a target that is neither a class nor
+/// logits. No probabilities are kept: backward makes them from the logits and the log-sum-exp of
+/// each row, in the logits' own memory when no other tensor shares it (pass them on without keeping
+/// a name). Throws ShapeError for shapes and dtypes, Error for a target that is neither a class nor
 /// ignore_index (naming row and value), for label_smoothing outside [0, 1], and for class weights
 /// that require a gradient.
 [[nodiscard]] Tensor cross_entropy(const Tensor& logits, const Tensor& target,

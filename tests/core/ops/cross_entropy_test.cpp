@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <steadygrad/core/ops/elementwise.hpp>
 #include <steadygrad/core/ops/loss.hpp>
 #include <steadygrad/core/ops/matmul.hpp>
 #include <steadygrad/core/ops/shaping.hpp>
@@ -238,6 +239,68 @@ TEST(CrossEntropy, BadTargetAmongManyThreadsIsCatchable) {  // CASES RT-12
   target.mutable_data<std::int64_t>()[7777] = 0;
   target.mutable_data<std::int64_t>()[9999] = 0;
   EXPECT_NEAR(cross_entropy(logits, target).item(), std::log(4.0), 1e-6);
+}
+
+// A head over a large vocabulary: the logits are by far the largest tensor.
+struct Head {
+  Tensor x = make_inputs({real({64, 4})}, Dtype::F32)[0];
+  Tensor weight = make_inputs({real({3000, 4})}, Dtype::F32)[0];
+  Tensor target = make_inputs({integers({64}, 0, 3000)}, Dtype::F32)[0];
+  std::int64_t logits_bytes = 64 * 3000 * 4;
+};
+
+TEST(CrossEntropy, NeedsNoSecondBufferForLogitsThatNobodyHolds) {
+  const Head head;
+  Tape tape;
+  const std::int64_t before = memory_stats().live;
+  const Tensor loss = cross_entropy(linear(head.x, head.weight), head.target);
+  const std::int64_t kept = memory_stats().live - before;
+  EXPECT_GE(kept, head.logits_bytes);
+  EXPECT_LT(kept, head.logits_bytes + head.logits_bytes / 50);  // no probabilities
+  reset_peak_memory();
+  const Gradients g = tape.backward(loss);
+  EXPECT_LT(memory_stats().peak - before, head.logits_bytes + head.logits_bytes / 4);
+  EXPECT_EQ(g.size(), 2U);
+}
+
+TEST(CrossEntropy, LogitsThatSomebodyHoldsKeepTheirValues) {
+  const Head head;
+  const Tensor values = linear(head.x, head.weight);
+  const auto gradient = [&](const Tensor& loss, Tape& tape, bool keep) {
+    return tape.backward(loss, {.keep = keep})[head.weight];
+  };
+  Tape unheld;
+  const Tensor want =
+      gradient(cross_entropy(linear(head.x, head.weight), head.target), unheld, false);
+  {
+    Tape tape;
+    const Tensor logits = linear(head.x, head.weight);
+    EXPECT_TRUE(same_bits(gradient(cross_entropy(logits, head.target), tape, false), want));
+    EXPECT_TRUE(same_bits(logits, values));
+  }
+  {  // by another shape of the same memory
+    Tape tape;
+    const Tensor logits = linear(head.x, head.weight);
+    const Tensor loss = cross_entropy(reshape(logits, {8, 8, 3000}), reshape(head.target, {8, 8}));
+    EXPECT_TRUE(same_bits(gradient(loss, tape, false), want));
+    EXPECT_TRUE(same_bits(logits, values));
+  }
+  {  // by the tape, for a second backward
+    Tape tape;
+    const Tensor loss = cross_entropy(linear(head.x, head.weight), head.target);
+    for (const bool keep : {true, false})
+      EXPECT_TRUE(same_bits(gradient(loss, tape, keep), want)) << keep;
+  }
+  {  // by another operation that saved them
+    Tape tape;
+    Tensor logits = exp(linear(head.x, head.weight));
+    const Tensor from_exp = cross_entropy(logits, head.target);
+    logits.reset();
+    const Tensor got = gradient(from_exp, tape, false);
+    Tape other;
+    logits = exp(linear(head.x, head.weight));
+    EXPECT_TRUE(same_bits(gradient(cross_entropy(logits, head.target), other, false), got));
+  }
 }
 
 TEST(CrossEntropy, RefusesAThirdDerivativeByName) {
