@@ -20,6 +20,12 @@ void softmax_strip(const Strip& strip, double* s, double* factor, double* lse) {
   }
 }
 
+void multiply_strip(const Strip& strip, const double* keep, double* s) {
+  for (std::int64_t r = 0; r < strip.rows; ++r, s += strip.stride, keep += strip.stride) {
+    for (std::int64_t j = 0; j < strip.visible(r); ++j) s[j] *= keep[j];
+  }
+}
+
 void softmax_strip_backward(const Strip& strip, const double* lse, double scale, const double* keep,
                             double* s, double* dp) {
   for (std::int64_t r = 0; r < strip.rows; ++r, s += strip.stride, dp += strip.stride) {

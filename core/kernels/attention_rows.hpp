@@ -27,6 +27,10 @@ struct Strip {
 void softmax_strip(const Strip& strip, float* s, float* factor, double* lse);
 void softmax_strip(const Strip& strip, double* s, double* factor, double* lse);
 
+/// s *= keep, for the keys seen.
+void multiply_strip(const Strip& strip, const float* keep, float* s);
+void multiply_strip(const Strip& strip, const double* keep, double* s);
+
 /// In: scores s, dp = dy v^T, keep = factors of the dropout or null.
 /// Out, with p = exp(s - lse):  s = p keep,  dp = scale p (dp keep - sum(p dp keep)); both 0 for
 /// the keys that are not seen.
@@ -34,5 +38,14 @@ void softmax_strip_backward(const Strip& strip, const double* lse, float scale, 
                             float* s, float* dp);
 void softmax_strip_backward(const Strip& strip, const double* lse, double scale, const double* keep,
                             double* s, double* dp);
+
+/// The products of a single query, for which a matrix product is too much of a call. Keys are rows
+/// of `width` elements, `stride` apart.
+/// s[j] = scale q . k[j, :]
+void score_query(const float* q, const float* k, std::int64_t stride, std::int64_t keys,
+                 std::int64_t width, float scale, float* s);
+/// y[c] = sum_j s[j] v[j, c]
+void weigh_values(const float* s, const float* v, std::int64_t stride, std::int64_t keys,
+                  std::int64_t width, float* y);
 
 }  // namespace steady::kernels

@@ -67,6 +67,33 @@ HWY_FLATTEN void multiply(const Strip& strip, const float* x, float* y) {
   }
 }
 
+HWY_FLATTEN void score_query(const float* q, const float* k, std::int64_t stride, std::int64_t keys,
+                             std::int64_t width, float scale, float* s) {
+  for (std::int64_t j = 0; j < keys; ++j, k += stride) {
+    Sum<float> sum;
+    for_vectors<float>(width, [&](std::int64_t c, auto part, int i) {
+      sum.add_product(i, load(q + c, part), load(k + c, part));
+    });
+    s[j] = scale * sum.total();
+  }
+}
+
+HWY_FLATTEN void weigh_values(const float* s, const float* v, std::int64_t stride,
+                              std::int64_t keys, std::int64_t width, float* y) {
+  for_vectors<float>(width, [&](std::int64_t c, auto part, int) {
+    Sum<float> sum;  // the keys in four chains
+    std::int64_t j = 0;
+    for (; j + 4 <= keys; j += 4) {
+      for (int i = 0; i < 4; ++i)
+        sum.add_product(i, fill(s[j + i]), load(v + (j + i) * stride + c, part));
+    }
+    for (; j < keys; ++j) sum.add_product(0, fill(s[j]), load(v + j * stride + c, part));
+    const Float total =
+        hn::Add(hn::Add(sum.part[0], sum.part[1]), hn::Add(sum.part[2], sum.part[3]));
+    store<float>(total, y + c, part);
+  });
+}
+
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace steady
@@ -78,6 +105,8 @@ namespace {
 HWY_EXPORT(softmax_strip);
 HWY_EXPORT(backward);
 HWY_EXPORT(multiply);
+HWY_EXPORT(score_query);
+HWY_EXPORT(weigh_values);
 }  // namespace
 
 namespace kernels {
@@ -86,11 +115,25 @@ void softmax_strip(const Strip& strip, float* s, float* factor, double* lse) {
   HWY_DYNAMIC_DISPATCH(softmax_strip)(strip, s, factor, lse);
 }
 
+void multiply_strip(const Strip& strip, const float* keep, float* s) {
+  HWY_DYNAMIC_DISPATCH(multiply)(strip, keep, s);
+}
+
 void softmax_strip_backward(const Strip& strip, const double* lse, float scale, const float* keep,
                             float* s, float* dp) {
-  if (keep != nullptr) HWY_DYNAMIC_DISPATCH(multiply)(strip, keep, dp);
+  if (keep != nullptr) multiply_strip(strip, keep, dp);
   HWY_DYNAMIC_DISPATCH(backward)(strip, lse, scale, s, dp);
-  if (keep != nullptr) HWY_DYNAMIC_DISPATCH(multiply)(strip, keep, s);
+  if (keep != nullptr) multiply_strip(strip, keep, s);
+}
+
+void score_query(const float* q, const float* k, std::int64_t stride, std::int64_t keys,
+                 std::int64_t width, float scale, float* s) {
+  HWY_DYNAMIC_DISPATCH(score_query)(q, k, stride, keys, width, scale, s);
+}
+
+void weigh_values(const float* s, const float* v, std::int64_t stride, std::int64_t keys,
+                  std::int64_t width, float* y) {
+  HWY_DYNAMIC_DISPATCH(weigh_values)(s, v, stride, keys, width, y);
 }
 
 }  // namespace kernels
