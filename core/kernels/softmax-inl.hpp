@@ -16,7 +16,7 @@ namespace steady {
 namespace HWY_NAMESPACE {
 
 /// Elements summed in float lanes before the sum goes on in double.
-constexpr std::int64_t Block = 2048;
+constexpr std::int64_t SumBlock = 2048;
 
 HWY_INLINE math::Float larger(math::Float a, math::Float b) {
   return hn::IfThenElse(hn::Gt(b, a), b, a);
@@ -49,9 +49,9 @@ HWY_INLINE float row_max(const float* x, std::int64_t width) {
 template <class Term>
 HWY_INLINE double row_sum(std::int64_t width, const Term& term) {
   double total = 0;
-  for (std::int64_t first = 0; first < width; first += Block) {
+  for (std::int64_t first = 0; first < width; first += SumBlock) {
     Sum<float> sum;
-    for_vectors<float>(std::min(Block, width - first), [&](std::int64_t i, auto part, int k) {
+    for_vectors<float>(std::min(SumBlock, width - first), [&](std::int64_t i, auto part, int k) {
       sum.add(k, term(first + i, part));
     });
     total += static_cast<double>(sum.total());

@@ -280,6 +280,26 @@ TEST(Attention, DropsWeightsByStreamCallAndPosition) {
   }
 }
 
+TEST(Attention, CacheGivesTheRowsOfTheWhole) {
+  constexpr std::int64_t Tokens = 70;
+  const Tensor q = random_tensor({2, Tokens, 4, 16}, "q", Dtype::F32);
+  const Tensor k = random_tensor({2, Tokens, 2, 16}, "k", Dtype::F32);
+  const Tensor v = random_tensor({2, Tokens, 2, 16}, "v", Dtype::F32);
+  const Tensor whole = attention(q, k, v, {.causal = true});
+  for (const std::int64_t t : {0, 1, 40, 63, 69}) {
+    const Tensor row = attention(slice(q, 1, t, t + 1), k, v, {.causal = true, .keys = t + 1});
+    EXPECT_TRUE(close(row, slice(whole, 1, t, t + 1), 1e-6)) << t;
+  }
+}
+
+TEST(Attention, KeepsALogSumExpAndNoWeights) {
+  const Tensor x = random_tensor({2, 64, 4, 8}, "x", Dtype::F32).set_requires_grad();
+  Tape tape;
+  const std::int64_t before = memory_stats().live;
+  const Tensor y = attention(x, x, x, {.causal = true});
+  EXPECT_EQ(memory_stats().live - before, y.numel() * 4 + 2 * 64 * 4 * 8);
+}
+
 TEST(Attention, GivesOnlyTheGradientsThatAreWanted) {
   const Tensor q = random_tensor({1, 3, 2, 4}, "q").set_requires_grad();
   const Tensor k = random_tensor({1, 3, 2, 4}, "k");
