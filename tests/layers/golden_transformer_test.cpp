@@ -6,6 +6,8 @@
 #include <steadygrad/core/ops/shaping.hpp>
 #include <steadygrad/core/tape.hpp>
 #include <steadygrad/layers/decoder.hpp>
+#include <steadygrad/optim/adam.hpp>
+#include <steadygrad/optim/clip.hpp>
 #include <string>
 
 #include "tests/support/golden.hpp"
@@ -117,13 +119,17 @@ Tensor tokens_of(const GoldenCase& c, std::int64_t step, bool targets) {
   return slice(batch, 1, targets ? 1 : 0, all.dim(2) - (targets ? 0 : 1));
 }
 
+Decoder::Options gpt_options(const GoldenCase& c) {
+  return Decoder::gpt2({.vocab = c.attribute_int("vocab_size"),
+                        .context = c.attribute_int("block_size"),
+                        .dim = c.attribute_int("n_embd"),
+                        .layers = c.attribute_int("n_layer"),
+                        .heads = c.attribute_int("n_head")});
+}
+
 TEST_P(GoldenTransformer, GptFollowsPyTorch) {
   const GoldenCase c = models.group("/gpt");
-  Decoder model(Decoder::gpt2({.vocab = c.attribute_int("vocab_size"),
-                               .context = c.attribute_int("block_size"),
-                               .dim = c.attribute_int("n_embd"),
-                               .layers = c.attribute_int("n_layer"),
-                               .heads = c.attribute_int("n_head")}));
+  Decoder model(gpt_options(c));
   start(model, c);
   Tape tape;
   const Tensor logits = model(tokens_of(c, 0, false));
@@ -132,6 +138,37 @@ TEST_P(GoldenTransformer, GptFollowsPyTorch) {
                 dtype);
   expect_values(loss, c.tensor("step_0/loss"), dtype);
   expect_gradients(model, tape.backward(loss), c, "step_0/grad", dtype);
+}
+
+TEST_P(GoldenTransformer, TenAdamWStepsOfGptFollowPyTorch) {
+  const GoldenCase c = models.group("/gpt");
+  Decoder model(gpt_options(c));
+  start(model, c);
+  AdamW optimizer(model.parameters(),
+                  {.lr = c.attribute_double("lr"),
+                   .beta1 = c.attribute_double("beta1"),
+                   .beta2 = c.attribute_double("beta2"),
+                   .eps = c.attribute_double("adam_eps"),
+                   .weight_decay = c.attribute_double("weight_decay_matrices")});
+  const Tensor losses = c.tensor("losses");
+  const Tensor norms = c.tensor("grad_norms");
+  const double tolerance = dtype == Dtype::F64 ? 1e-9 : 1e-4;
+  for (std::int64_t step = 0; step < losses.numel(); ++step) {
+    SCOPED_TRACE(step);
+    const auto at = static_cast<std::size_t>(step);
+    Tape tape;
+    const Tensor loss = model.loss(tokens_of(c, step, false), tokens_of(c, step, true));
+    const Gradients gradients = tape.backward(loss);
+    EXPECT_NEAR(loss.item(), losses.data<double>()[at], tolerance);
+    EXPECT_NEAR(grad_norm(gradients, model.parameters()), norms.data<double>()[at],
+                tolerance * norms.data<double>()[at]);
+    optimizer.step(gradients);
+  }
+  for (const std::string& name : c.datasets("state_after_10")) {
+    SCOPED_TRACE(name);
+    expect_close(find(model.state(), name).detached_copy(Dtype::F64),
+                 c.tensor("state_after_10/" + name), tolerance);
+  }
 }
 
 Decoder::Options minimind_options(const GoldenCase& c) {
