@@ -37,7 +37,7 @@ Tensor keys_first(const AttentionCall& c, const Tensor& k) {
 
 /// The reverse, with zeros for the keys that are not in use.
 Tensor keys_back(const AttentionCall& c, const Tensor& x) {
-  const Tensor used = tokens_first(x, c.keys, 1);
+  Tensor used = tokens_first(x, c.keys, 1);
   if (c.keys == c.capacity) return used;
   const Tensor rest = Tensor::zeros({c.batch, c.capacity - c.keys, c.kv_heads, c.width}, x.dtype());
   return concat({used, rest}, 1);
