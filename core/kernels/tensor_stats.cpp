@@ -1,0 +1,271 @@
+#include <steadygrad/core/kernels/tensor_stats.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <steadygrad/core/kernels/scratch.hpp>
+#include <steadygrad/core/parallel.hpp>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "core/kernels/tensor_stats.cpp"
+#include <hwy/foreach_target.h>
+
+#include <steadygrad/core/kernels/simd-inl.hpp>
+
+HWY_BEFORE_NAMESPACE();
+namespace steady {
+namespace HWY_NAMESPACE {
+namespace {
+
+/// The same bin is hit again and again: neighbours count in tables of their own, so that an
+/// increment need not wait for the last.
+constexpr int Tables = 4;
+using Counts = std::uint32_t[Tables][kernels::MagnitudeBins];
+
+/// Bin of every lane, from the exponent bits alone: zeros land in the first bin and values that are
+/// not finite in the last one.
+template <class T>
+HWY_INLINE auto bins_of(Vec<T> magnitude) {
+  const hn::RebindToSigned<Tag<T>> d;
+  constexpr int Mantissa = std::numeric_limits<T>::digits - 1;
+  constexpr int Bias = std::numeric_limits<T>::max_exponent - 1;
+  constexpr int Low = Bias + kernels::LowestMagnitude;
+  const auto exponent = hn::ShiftRight<Mantissa>(hn::BitCast(d, magnitude));
+  const auto bin = hn::Sub(exponent, hn::Set(d, Low));
+  return hn::Min(hn::Max(bin, hn::Zero(d)), hn::Set(d, kernels::MagnitudeBins - 1));
+}
+
+template <class T>
+HWY_INLINE void count_bins(Vec<T> magnitude, std::int64_t n, Counts& counts) {
+  using Int = hn::TFromD<hn::RebindToSigned<Tag<T>>>;
+  HWY_ALIGN Int bin[HWY_MAX_BYTES / sizeof(T)];
+  hn::Store(bins_of<T>(magnitude), hn::RebindToSigned<Tag<T>>(), bin);
+  for (std::int64_t i = 0; i < n; ++i) ++counts[i % Tables][bin[i]];
+}
+
+/// Sums of d and d^2 in double lanes.
+template <class V>
+struct Power {
+  V sum;
+  V square;
+  HWY_INLINE void add(V d) {
+    sum = hn::Add(sum, d);
+    square = fma(d, d, square);
+  }
+};
+
+HWY_INLINE void add_deviation(Vec<float> x, Vec<float> shift, Power<Vec<double>>& low,
+                              Power<Vec<double>>& high) {
+  // Converted first: the difference of two floats need not be a float.
+  const Tag<double> d;
+#if HWY_TARGET == HWY_SCALAR
+  low.add(hn::Sub(hn::PromoteTo(d, x), hn::PromoteTo(d, shift)));
+  (void)high;
+#else
+  const hn::Half<Tag<float>> half;
+  low.add(hn::Sub(hn::PromoteTo(d, hn::LowerHalf(half, x)),
+                  hn::PromoteTo(d, hn::LowerHalf(half, shift))));
+  high.add(hn::Sub(hn::PromoteTo(d, hn::UpperHalf(half, x)),
+                   hn::PromoteTo(d, hn::UpperHalf(half, shift))));
+#endif
+}
+HWY_INLINE void add_deviation(Vec<double> x, Vec<double> shift, Power<Vec<double>>& low,
+                              Power<Vec<double>>&) {
+  low.add(hn::Sub(x, shift));
+}
+
+/// One chunk, n < 2^31. Deviations are from its first finite element, so that a large mean costs no
+/// digits.
+template <class T>
+HWY_FLATTEN kernels::StatsSums stats_of(const T* x, std::int64_t n) {
+  const Tag<T> d;
+  const Tag<double> dd;
+  const T* first = std::find_if(x, x + n, [](T v) { return std::isfinite(v); });
+  const T origin = first == x + n ? T(0) : *first;
+  const Vec<T> shift = fill(origin);
+  const Vec<T> infinity = fill(std::numeric_limits<T>::infinity());
+  Counts counts = {};
+  Vec<T> largest = fill(T(0));
+  std::size_t zeros = 0;
+  std::size_t finite = 0;
+  Power<Vec<double>> low{hn::Zero(dd), hn::Zero(dd)};
+  Power<Vec<double>> high = low;
+  const std::int64_t step = lanes<T>();
+  std::int64_t i = 0;
+  for (; i + step <= n; i += step) {
+    const Vec<T> v = load(x + i, Whole{});
+    const Vec<T> magnitude = hn::Abs(v);
+    const auto is_finite = hn::Lt(magnitude, infinity);
+    finite += hn::CountTrue(d, is_finite);
+    zeros += hn::CountTrue(d, hn::Eq(v, fill(T(0))));
+    largest = hn::Max(largest, hn::IfThenElseZero(is_finite, magnitude));
+    add_deviation(hn::IfThenElse(is_finite, v, shift), shift, low, high);
+    count_bins<T>(magnitude, step, counts);
+  }
+  kernels::StatsSums s;
+  s.max_abs = static_cast<double>(hn::GetLane(hn::MaxOfLanes(d, largest)));
+  double sum = hn::GetLane(hn::SumOfLanes(dd, hn::Add(low.sum, high.sum)));
+  double square = hn::GetLane(hn::SumOfLanes(dd, hn::Add(low.square, high.square)));
+  if (i < n) {
+    count_bins<T>(hn::Abs(load(x + i, Part{n - i})), n - i, counts);
+    for (; i < n; ++i) {
+      zeros += x[i] == T(0) ? 1 : 0;
+      if (!std::isfinite(x[i])) continue;
+      ++finite;
+      s.max_abs = std::max(s.max_abs, std::abs(static_cast<double>(x[i])));
+      const double deviation = static_cast<double>(x[i]) - static_cast<double>(origin);
+      sum += deviation;
+      square += deviation * deviation;
+    }
+  }
+  s.count = n;
+  s.zeros = static_cast<std::int64_t>(zeros);
+  s.non_finite = n - static_cast<std::int64_t>(finite);
+  const double m = finite == 0 ? 0.0 : sum / static_cast<double>(finite);
+  s.mean = static_cast<double>(origin) + m;
+  s.m2 = std::max(0.0, square - sum * m);
+  for (std::size_t bin = 0; bin < kernels::MagnitudeBins; ++bin) {
+    for (const auto& table : counts) s.histogram[bin] += table[bin];
+  }
+  s.histogram.front() -= s.zeros;
+  s.histogram.back() -= s.non_finite;
+  return s;
+}
+
+kernels::StatsSums stats_f32(const float* x, std::int64_t n) { return stats_of<float>(x, n); }
+kernels::StatsSums stats_f64(const double* x, std::int64_t n) { return stats_of<double>(x, n); }
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace steady
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace steady {
+namespace {
+
+HWY_EXPORT(stats_f32);
+HWY_EXPORT(stats_f64);
+
+constexpr std::int64_t Chunk = 1 << 15;
+
+kernels::StatsSums stats_of_chunk(const float* x, std::int64_t n) {
+  return HWY_DYNAMIC_DISPATCH(stats_f32)(x, n);
+}
+kernels::StatsSums stats_of_chunk(const double* x, std::int64_t n) {
+  return HWY_DYNAMIC_DISPATCH(stats_f64)(x, n);
+}
+
+void merge(kernels::StatsSums& total, const kernels::StatsSums& next) {
+  const auto a = static_cast<double>(total.count - total.non_finite);
+  const auto b = static_cast<double>(next.count - next.non_finite);
+  if (b > 0) {
+    const double delta = next.mean - total.mean;
+    total.m2 += next.m2 + delta * delta * (a * b / (a + b));
+    total.mean = a > 0 ? total.mean + delta * (b / (a + b)) : next.mean;
+  }
+  total.count += next.count;
+  total.zeros += next.zeros;
+  total.non_finite += next.non_finite;
+  total.max_abs = std::max(total.max_abs, next.max_abs);
+  for (std::size_t i = 0; i < total.histogram.size(); ++i) total.histogram[i] += next.histogram[i];
+}
+
+/// The chunks' values in order.
+template <class Value, class F>
+std::span<const Value> over_chunks(std::int64_t n, F&& value) {
+  const std::span<Value> partial =
+      kernels::thread_scratch<Value>().template take<Value>((n + Chunk - 1) / Chunk);
+  parallel_for(n, Chunk, [&](std::int64_t begin, std::int64_t end) {
+    partial[static_cast<std::size_t>(begin / Chunk)] = value(begin, end - begin);
+  });
+  return partial;
+}
+
+/// Sums over i of the N numbers that term(i) gives; in a chunk, four independent chains of each.
+template <std::size_t N, class F>
+std::array<double, N> sums_of(std::int64_t n, const F& term) {
+  using Sums = std::array<double, N>;
+  constexpr std::int64_t Lanes = 4;
+  const auto chunk = [&](std::int64_t begin, std::int64_t count) {
+    std::array<Sums, Lanes> lane{};
+    const auto add = [&](std::int64_t i, std::int64_t l) {
+      const Sums values = term(begin + i);
+      for (std::size_t k = 0; k < N; ++k) lane[static_cast<std::size_t>(l)][k] += values[k];
+    };
+    std::int64_t i = 0;
+    for (; i + Lanes <= count; i += Lanes) {
+      for (std::int64_t l = 0; l < Lanes; ++l) add(i + l, l);
+    }
+    for (; i < count; ++i) add(i, 0);
+    Sums sums{};
+    for (const Sums& values : lane) {
+      for (std::size_t k = 0; k < N; ++k) sums[k] += values[k];
+    }
+    return sums;
+  };
+  Sums total{};
+  for (const Sums& next : over_chunks<Sums>(n, chunk)) {
+    for (std::size_t k = 0; k < N; ++k) total[k] += next[k];
+  }
+  return total;
+}
+
+}  // namespace
+
+namespace kernels {
+
+template <class T>
+StatsSums tensor_stats(std::span<const T> x) {
+  StatsSums total;
+  for (const StatsSums& next :
+       over_chunks<StatsSums>(std::ssize(x), [&](std::int64_t begin, std::int64_t n) {
+         return stats_of_chunk(x.data() + begin, n);
+       })) {
+    merge(total, next);
+  }
+  return total;
+}
+
+template <class T>
+InnerProducts inner_products(std::span<const T> a, std::span<const T> b) {
+  const auto sums = sums_of<3>(std::ssize(a), [&](std::int64_t i) {
+    const auto u = static_cast<double>(a[static_cast<std::size_t>(i)]);
+    const auto v = static_cast<double>(b[static_cast<std::size_t>(i)]);
+    return std::array{u * v, u * u, v * v};
+  });
+  return {sums[0], sums[1], sums[2]};
+}
+
+template <class T>
+std::array<double, 4> power_sums(std::span<const T> x) {
+  return sums_of<4>(std::ssize(x), [&](std::int64_t i) {
+    const auto v = static_cast<double>(x[static_cast<std::size_t>(i)]);
+    const double square = v * v;
+    return std::array{v, square, square * v, square * square};
+  });
+}
+
+template <class T>
+void difference(std::span<const T> a, std::span<const T> b, std::span<T> y) {
+  parallel_for(std::ssize(y), Chunk, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      y[at] = a[at] - b[at];
+    }
+  });
+}
+
+template StatsSums tensor_stats(std::span<const float>);
+template StatsSums tensor_stats(std::span<const double>);
+template InnerProducts inner_products(std::span<const float>, std::span<const float>);
+template InnerProducts inner_products(std::span<const double>, std::span<const double>);
+template std::array<double, 4> power_sums(std::span<const float>);
+template std::array<double, 4> power_sums(std::span<const double>);
+template void difference(std::span<const float>, std::span<const float>, std::span<float>);
+template void difference(std::span<const double>, std::span<const double>, std::span<double>);
+
+}  // namespace kernels
+}  // namespace steady
+#endif
