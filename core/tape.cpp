@@ -19,14 +19,6 @@ thread_local std::unique_ptr<TapeState> spare_state;  // the memory of the last 
 std::atomic<std::uint64_t> next_serial{1};
 std::atomic<std::int64_t> live{0};
 
-/// The innermost tape that has not ended.
-TapeState* recording_state() {
-  if (paused > 0) return nullptr;
-  TapeState* tape = current_tape;
-  while (tape != nullptr && tape->consumed) tape = tape->outer;
-  return tape;
-}
-
 /// y + x; in place where one of them is free to be overwritten, as an operation when `recorded`.
 Tensor add_gradients(Tensor a, Tensor b, bool recorded) {
   return dispatch_float("backward", a.dtype(), [&]<FloatElement T>() {
@@ -53,6 +45,13 @@ Tensor own(Tensor gradient) {
 }
 
 }  // namespace
+
+TapeState* recording_state() {
+  if (paused > 0) return nullptr;
+  TapeState* tape = current_tape;
+  while (tape != nullptr && tape->consumed) tape = tape->outer;
+  return tape;
+}
 
 // --- flat memory -------------------------------------------------------------------------------
 

@@ -100,4 +100,7 @@ struct TapeState {
   void clear();
 };
 
+/// The innermost tape of this thread that has not ended; null when there is none or it is paused.
+[[nodiscard]] TapeState* recording_state();
+
 }  // namespace steady
