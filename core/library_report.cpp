@@ -3,12 +3,20 @@
 #include <fmt/core.h>
 
 #include <steadygrad/core/kernels/gemm.hpp>
+#include <steadygrad/core/kernels/simd_target.hpp>
 #include <steadygrad/core/parallel.hpp>
 
 namespace steady {
 
 std::string library_report() {
   return fmt::format("{}; {} threads", kernels::gemm_libraries(), num_threads());
+}
+
+std::vector<std::pair<std::string, std::string>> library_facts() {
+  return {{"steadygrad", STEADY_VERSION},
+          {"libraries", kernels::gemm_libraries()},
+          {"simd", kernels::simd_target()},
+          {"threads", fmt::format("{}", num_threads())}};
 }
 
 }  // namespace steady
