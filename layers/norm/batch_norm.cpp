@@ -6,6 +6,7 @@
 #include <steadygrad/core/state_update.hpp>
 #include <steadygrad/core/tape.hpp>
 #include <steadygrad/layers/norm/batch_norm_kernel.hpp>
+#include <steadygrad/layers/norm/norm_measure.hpp>
 #include <steadygrad/layers/norm/norm_op.hpp>
 
 namespace steady {
@@ -198,6 +199,32 @@ void BatchNorm::update_statistics(const std::vector<Moments>& moments) {
   running_mean.copy_from(mean, "BatchNorm");
   running_var.copy_from(var, "BatchNorm");
   num_batches_tracked.mutable_data<std::int64_t>("BatchNorm")[0] = step;
+}
+
+void BatchNorm::measure(const Tensor& x, const MeasureSink& sink) const {
+  const Cut cut = cut_of("BatchNorm", x, o.track_running_stats && mode() != Mode::Train);
+  if (cut.columns.rows == 0) return;
+  std::vector<Moments> moments(static_cast<std::size_t>(cut.columns.channels));
+  Tensor normalized = Tensor::empty(x.shape(), x.dtype());
+  Tensor stats = Tensor::empty({3, cut.columns.channels}, x.dtype());
+  Tensor scratch = workspace(cut);
+  dispatch_float("BatchNorm", x.dtype(), [&]<FloatElement T>() {
+    column_moments<T>(cut.columns, x.data<T>(), moments, scratch.mutable_data<double>());
+    if (cut.constant) {
+      batch_norm_running_stats<T>(running_mean.data<T>(), running_var.data<T>(), o.eps,
+                                  stats.mutable_data<T>());
+    } else {
+      batch_norm_stats<T>(moments, o.eps, stats.mutable_data<T>());
+    }
+    batch_norm_apply<T>(cut.columns, x.data<T>(), {}, {}, stats.data<T>(),
+                        normalized.mutable_data<T>());
+    detail::measure_range<T>(sink, "rstd", stats.data<T>(), 2 * cut.columns.channels, 1);
+    if (o.track_running_stats) {
+      detail::measure_running<T>(sink, moments, running_mean.data<T>(), running_var.data<T>(),
+                                 o.eps);
+    }
+  });
+  detail::measure_normalized(sink, normalized);
 }
 
 std::string BatchNorm::describe() const {

@@ -65,6 +65,13 @@ class BatchNorm : public Layer {
   /// and step, all buffers unchanged. Without it a channel that is not finite spoils its own
   /// statistics for good, and no other's.
   Tensor forward(const Tensor& x) override;
+  /// rstd_min, rstd_max: range of 1 / sqrt(var + eps) over the channels, of the statistics in use.
+  /// normalized_mean, _std, _skewness, _kurtosis (3 for a normal distribution): moments of
+  /// (x - mean) * rstd over all elements. With running statistics, as the forward left them:
+  /// running_mean_gap, the RMS over the channels of (batch mean - running mean) / sqrt(running var
+  /// + eps), and running_var_ratio_min, _max, the range of (batch var + eps) / (running var + eps),
+  /// the batch's variance unbiased.
+  void measure(const Tensor& x, const MeasureSink& sink) const override;
   [[nodiscard]] std::string describe() const override;
   [[nodiscard]] std::string statistics() const override;
 

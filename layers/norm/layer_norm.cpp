@@ -4,6 +4,7 @@
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/tape.hpp>
 #include <steadygrad/layers/norm/layer_norm_kernel.hpp>
+#include <steadygrad/layers/norm/norm_measure.hpp>
 #include <steadygrad/layers/norm/norm_op.hpp>
 
 namespace steady {
@@ -132,6 +133,20 @@ Tensor LayerNorm::forward(const Tensor& x) {
   if (!o.over_sample) return layer_norm(x, o.normalized_shape, weight, bias, o.eps);
   detail::check_features("LayerNorm", x, o.normalized_shape[0]);
   return layer_norm_over_sample(x, weight, bias, o.eps);
+}
+
+void LayerNorm::measure(const Tensor& x, const MeasureSink& sink) const {
+  const RowShape rows = o.over_sample
+                            ? RowShape{.rows = x.dim(0), .width = x.shape().numel(1, x.rank())}
+                            : detail::trailing_rows("LayerNorm", x, o.normalized_shape);
+  Tensor normalized = Tensor::empty(x.shape(), x.dtype());
+  Tensor stats = Tensor::empty({rows.rows, 3}, x.dtype());
+  dispatch_float("LayerNorm", x.dtype(), [&]<FloatElement T>() {
+    layer_norm_forward<T>(rows, o.eps, x.data<T>(), {}, {}, normalized.mutable_data<T>(),
+                          stats.mutable_data<T>());
+    detail::measure_range<T>(sink, "rstd", stats.data<T>(), 2, 3);
+  });
+  detail::measure_normalized(sink, normalized);
 }
 
 std::string LayerNorm::describe() const {

@@ -41,6 +41,10 @@ class LayerNorm : public Layer {
 
   /// x: [..., *normalized_shape]; with over_sample [N, ..., channels].
   Tensor forward(const Tensor& x) override;
+  /// rstd_min, rstd_max: range of 1 / sqrt(var + eps) over the rows.
+  /// normalized_mean, _std, _skewness, _kurtosis (3 for a normal distribution): moments of
+  /// (x - mean) * rstd over all elements.
+  void measure(const Tensor& x, const MeasureSink& sink) const override;
   [[nodiscard]] std::string describe() const override;
 
   const Options o;

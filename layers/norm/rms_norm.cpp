@@ -3,6 +3,7 @@
 #include <array>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/tape.hpp>
+#include <steadygrad/layers/norm/norm_measure.hpp>
 #include <steadygrad/layers/norm/norm_op.hpp>
 #include <steadygrad/layers/norm/rms_norm_kernel.hpp>
 
@@ -110,6 +111,18 @@ RmsNorm::RmsNorm(const Options& options)
 
 Tensor RmsNorm::forward(const Tensor& x) {
   return rms_norm(x, o.normalized_shape, weight, o.eps, o.unit_offset);
+}
+
+void RmsNorm::measure(const Tensor& x, const MeasureSink& sink) const {
+  const RowShape rows = detail::trailing_rows("RmsNorm", x, o.normalized_shape);
+  Tensor normalized = Tensor::empty(x.shape(), x.dtype());
+  Tensor stats = Tensor::empty({rows.rows}, x.dtype());
+  dispatch_float("RmsNorm", x.dtype(), [&]<FloatElement T>() {
+    rms_norm_forward<T>(rows, o.eps, false, x.data<T>(), {}, normalized.mutable_data<T>(),
+                        stats.mutable_data<T>());
+    detail::measure_range<T>(sink, "rstd", stats.data<T>(), 0, 1);
+  });
+  detail::measure_normalized(sink, normalized);
 }
 
 std::string RmsNorm::describe() const {

@@ -34,6 +34,10 @@ class RmsNorm : public Layer {
 
   /// x: [..., *normalized_shape].
   Tensor forward(const Tensor& x) override;
+  /// rstd_min, rstd_max: range of 1 / sqrt(mean(x^2) + eps) over the rows.
+  /// normalized_mean, _std, _skewness, _kurtosis (3 for a normal distribution): moments of
+  /// x * rstd over all elements.
+  void measure(const Tensor& x, const MeasureSink& sink) const override;
   [[nodiscard]] std::string describe() const override;
 
   const Options o;
