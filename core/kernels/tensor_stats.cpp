@@ -133,6 +133,52 @@ HWY_FLATTEN kernels::StatsSums stats_of(const T* x, std::int64_t n) {
   return s;
 }
 
+/// Sums of the first four powers of the doubles in a vector of T.
+struct Powers {
+  Vec<double> sum[4];
+  HWY_INLINE Powers() : sum{fill(0.0), fill(0.0), fill(0.0), fill(0.0)} {}
+  HWY_INLINE void add(Vec<double> v) {
+    const Vec<double> square = hn::Mul(v, v);
+    sum[0] = hn::Add(sum[0], v);
+    sum[1] = hn::Add(sum[1], square);
+    sum[2] = fma(square, v, sum[2]);
+    sum[3] = fma(square, square, sum[3]);
+  }
+};
+
+HWY_INLINE void add_powers(Vec<double> v, Powers& low, Powers&) { low.add(v); }
+HWY_INLINE void add_powers(Vec<float> v, Powers& low, Powers& high) {
+  const Tag<double> d;
+#if HWY_TARGET == HWY_SCALAR
+  low.add(hn::PromoteTo(d, v));
+  (void)high;
+#else
+  const hn::Half<Tag<float>> half;
+  low.add(hn::PromoteTo(d, hn::LowerHalf(half, v)));
+  high.add(hn::PromoteTo(d, hn::UpperHalf(half, v)));
+#endif
+}
+
+template <class T>
+HWY_FLATTEN std::array<double, 4> powers_of(const T* x, std::int64_t n) {
+  Powers low;
+  Powers high;
+  const std::int64_t step = lanes<T>();
+  std::int64_t i = 0;
+  for (; i + step <= n; i += step) add_powers(load(x + i, Whole{}), low, high);
+  if (i < n) add_powers(load(x + i, Part{n - i}), low, high);  // absent lanes are zero
+  std::array<double, 4> sums{};
+  for (std::size_t k = 0; k < 4; ++k) {
+    sums[k] = hn::GetLane(hn::SumOfLanes(Tag<double>(), hn::Add(low.sum[k], high.sum[k])));
+  }
+  return sums;
+}
+
+std::array<double, 4> powers_f32(const float* x, std::int64_t n) { return powers_of<float>(x, n); }
+std::array<double, 4> powers_f64(const double* x, std::int64_t n) {
+  return powers_of<double>(x, n);
+}
+
 kernels::StatsSums stats_f32(const float* x, std::int64_t n) { return stats_of<float>(x, n); }
 kernels::StatsSums stats_f64(const double* x, std::int64_t n) { return stats_of<double>(x, n); }
 
@@ -147,6 +193,8 @@ namespace {
 
 HWY_EXPORT(stats_f32);
 HWY_EXPORT(stats_f64);
+HWY_EXPORT(powers_f32);
+HWY_EXPORT(powers_f64);
 
 constexpr std::int64_t Chunk = 1 << 15;
 
@@ -155,6 +203,13 @@ kernels::StatsSums stats_of_chunk(const float* x, std::int64_t n) {
 }
 kernels::StatsSums stats_of_chunk(const double* x, std::int64_t n) {
   return HWY_DYNAMIC_DISPATCH(stats_f64)(x, n);
+}
+
+std::array<double, 4> powers_of_chunk(const float* x, std::int64_t n) {
+  return HWY_DYNAMIC_DISPATCH(powers_f32)(x, n);
+}
+std::array<double, 4> powers_of_chunk(const double* x, std::int64_t n) {
+  return HWY_DYNAMIC_DISPATCH(powers_f64)(x, n);
 }
 
 void merge(kernels::StatsSums& total, const kernels::StatsSums& next) {
@@ -183,33 +238,27 @@ std::span<const Value> over_chunks(std::int64_t n, F&& value) {
   return partial;
 }
 
-/// Sums over i of the N numbers that term(i) gives; in a chunk, four independent chains of each.
-template <std::size_t N, class F>
-std::array<double, N> sums_of(std::int64_t n, const F& term) {
-  using Sums = std::array<double, N>;
+/// <a, b>, <a, a> and <b, b> of a chunk, in four independent chains each.
+template <class T>
+kernels::InnerProducts products_of_chunk(const T* a, const T* b, std::int64_t n) {
   constexpr std::int64_t Lanes = 4;
-  const auto chunk = [&](std::int64_t begin, std::int64_t count) {
-    std::array<Sums, Lanes> lane{};
-    const auto add = [&](std::int64_t i, std::int64_t l) {
-      const Sums values = term(begin + i);
-      for (std::size_t k = 0; k < N; ++k) lane[static_cast<std::size_t>(l)][k] += values[k];
-    };
-    std::int64_t i = 0;
-    for (; i + Lanes <= count; i += Lanes) {
-      for (std::int64_t l = 0; l < Lanes; ++l) add(i + l, l);
-    }
-    for (; i < count; ++i) add(i, 0);
-    Sums sums{};
-    for (const Sums& values : lane) {
-      for (std::size_t k = 0; k < N; ++k) sums[k] += values[k];
-    }
-    return sums;
+  double ab[Lanes] = {};
+  double aa[Lanes] = {};
+  double bb[Lanes] = {};
+  const auto add = [&](std::int64_t i, std::int64_t lane) {
+    const auto u = static_cast<double>(a[i]);
+    const auto v = static_cast<double>(b[i]);
+    ab[lane] += u * v;
+    aa[lane] += u * u;
+    bb[lane] += v * v;
   };
-  Sums total{};
-  for (const Sums& next : over_chunks<Sums>(n, chunk)) {
-    for (std::size_t k = 0; k < N; ++k) total[k] += next[k];
+  std::int64_t i = 0;
+  for (; i + Lanes <= n; i += Lanes) {
+    for (std::int64_t lane = 0; lane < Lanes; ++lane) add(i + lane, lane);
   }
-  return total;
+  for (; i < n; ++i) add(i, 0);
+  const auto total = [](const double* v) { return (v[0] + v[1]) + (v[2] + v[3]); };
+  return {total(ab), total(aa), total(bb)};
 }
 
 }  // namespace
@@ -230,21 +279,28 @@ StatsSums tensor_stats(std::span<const T> x) {
 
 template <class T>
 InnerProducts inner_products(std::span<const T> a, std::span<const T> b) {
-  const auto sums = sums_of<3>(std::ssize(a), [&](std::int64_t i) {
-    const auto u = static_cast<double>(a[static_cast<std::size_t>(i)]);
-    const auto v = static_cast<double>(b[static_cast<std::size_t>(i)]);
-    return std::array{u * v, u * u, v * v};
-  });
-  return {sums[0], sums[1], sums[2]};
+  InnerProducts total;
+  for (const InnerProducts& next :
+       over_chunks<InnerProducts>(std::ssize(a), [&](std::int64_t begin, std::int64_t n) {
+         return products_of_chunk(a.data() + begin, b.data() + begin, n);
+       })) {
+    total.ab += next.ab;
+    total.aa += next.aa;
+    total.bb += next.bb;
+  }
+  return total;
 }
 
 template <class T>
 std::array<double, 4> power_sums(std::span<const T> x) {
-  return sums_of<4>(std::ssize(x), [&](std::int64_t i) {
-    const auto v = static_cast<double>(x[static_cast<std::size_t>(i)]);
-    const double square = v * v;
-    return std::array{v, square, square * v, square * square};
-  });
+  using Sums = std::array<double, 4>;
+  Sums total{};
+  for (const Sums& next : over_chunks<Sums>(std::ssize(x), [&](std::int64_t begin, std::int64_t n) {
+         return powers_of_chunk(x.data() + begin, n);
+       })) {
+    for (std::size_t k = 0; k < total.size(); ++k) total[k] += next[k];
+  }
+  return total;
 }
 
 template <class T>
