@@ -23,7 +23,8 @@ void replace_file(const std::filesystem::path& path, std::span<const std::byte> 
   std::unique_ptr<std::FILE, Close> file(std::fopen(part.c_str(), "wb"));
   STEADY_CHECK(IoError, file != nullptr, "write: cannot create '{}': {}", part.string(),
                system_reason());
-  const bool written = std::fwrite(bytes.data(), 1, bytes.size(), file.get()) == bytes.size();
+  const bool written =
+      bytes.empty() || std::fwrite(bytes.data(), 1, bytes.size(), file.get()) == bytes.size();
   const bool closed = std::fclose(file.release()) == 0;
   if (!written || !closed) {
     const std::string reason = system_reason();
