@@ -116,7 +116,8 @@ Attention::Heads Attention::project(const Tensor& x, const Tensor& memory) {
           .v = cut(t[2], o.kv_heads, value_norm_)};
 }
 
-Tensor Attention::attend(const Tensor& x, const AttentionInputs& inputs) {
+Tensor Attention::attend(const Tensor& x, const AttentionInputs& inputs,
+                         detail::AttentionScores* scores) {
   check(x, inputs);
   Heads h = project(x, inputs.memory);
   AttentionOptions options{.causal = o.causal, .mask = inputs.mask, .scale = o.scale};
@@ -131,6 +132,11 @@ Tensor Attention::attend(const Tensor& x, const AttentionInputs& inputs) {
     const KeyValueCache::Entry& held = inputs.cache->append(inputs.cache_layer, h.k, h.v);
     h.k = held.keys;
     h.v = held.values;
+  }
+  if (scores != nullptr) {
+    const double scale = o.scale != 0.0 ? o.scale : 1.0 / std::sqrt(double(o.head_dim));
+    *scores = {h.q,      h.k,   inputs.mask,
+               o.causal, scale, options.keys != 0 ? options.keys : h.k.dim(1)};
   }
   const std::string stream = weight_dropout_ == nullptr ? "" : weight_dropout_->path();
   if (weight_dropout_ != nullptr && weight_dropout_->mode() == Mode::Train) {
@@ -147,7 +153,10 @@ Tensor Attention::attend(const Tensor& x, const AttentionInputs& inputs) {
 }
 
 Tensor Attention::operator()(const Tensor& x, const AttentionInputs& inputs) {
-  return run(x, [&](const Tensor& input) { return attend(input, inputs); });
+  detail::AttentionScores scores;
+  return run(
+      x, [&](const Tensor& input) { return attend(input, inputs, &scores); },
+      [&](const MeasureSink& sink) { detail::measure_attention(sink, scores); });
 }
 
 std::string Attention::describe() const {

@@ -4,6 +4,7 @@
 #include <optional>
 #include <steadygrad/core/ops/attention.hpp>
 #include <steadygrad/core/ops/rotary.hpp>
+#include <steadygrad/layers/attention_measure.hpp>
 #include <steadygrad/layers/dropout.hpp>
 #include <steadygrad/layers/key_value_cache.hpp>
 #include <steadygrad/layers/layer.hpp>
@@ -64,9 +65,9 @@ class Attention : public Layer {
   };
   explicit Attention(Options options);
 
-  using Layer::operator();
-  Tensor operator()(const Tensor& x, const AttentionInputs& inputs);
-  Tensor forward(const Tensor& x) override { return attend(x, {}); }
+  /// A probe gets logit_max and entropy_mean of these calls: detail::measure_attention.
+  Tensor operator()(const Tensor& x, const AttentionInputs& inputs = {});
+  Tensor forward(const Tensor& x) override { return attend(x, {}, nullptr); }
   [[nodiscard]] std::string describe() const override;
 
   const Options o;
@@ -76,7 +77,9 @@ class Attention : public Layer {
   struct Heads {
     Tensor q, k, v;  ///< [B, T, heads or kv_heads, head_dim]
   };
-  [[nodiscard]] Tensor attend(const Tensor& x, const AttentionInputs& inputs);
+  /// Notes in `scores`, unless null, what the scores are made of.
+  [[nodiscard]] Tensor attend(const Tensor& x, const AttentionInputs& inputs,
+                              detail::AttentionScores* scores);
   [[nodiscard]] Heads project(const Tensor& x, const Tensor& memory);
   void check(const Tensor& x, const AttentionInputs& inputs) const;
   Layer* norm(const char* name, const NormSpec& spec, std::int64_t features);

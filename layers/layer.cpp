@@ -33,8 +33,8 @@ class ObservedCall {
   ObservedCall(const ObservedCall&) = delete;
   ObservedCall& operator=(const ObservedCall&) = delete;
 
-  void result(const Tensor& y) {
-    for (LayerObserver* observer : observers_) observer->on_result(layer_, x_, y);
+  void result(const Tensor& y, const Measures& measures) {
+    for (LayerObserver* observer : observers_) observer->on_result(layer_, x_, y, measures);
   }
 
  private:
@@ -59,7 +59,8 @@ Tensor Layer::operator()(const Tensor& x) {
   return run(x, [this](const Tensor& input) { return forward(input); });
 }
 
-Tensor Layer::run(const Tensor& x, const std::function<Tensor(const Tensor&)>& function) {
+Tensor Layer::run(const Tensor& x, const std::function<Tensor(const Tensor&)>& function,
+                  const Measures& measures) {
   const PathScope scope(name());
   try {
     STEADY_CHECK(
@@ -71,7 +72,8 @@ Tensor Layer::run(const Tensor& x, const std::function<Tensor(const Tensor&)>& f
     if (observers_.empty()) return function(x);
     ObservedCall call(observers_, *this, x);
     Tensor y = function(x);
-    call.result(y);
+    call.result(
+        y, measures ? measures : [&](const MeasureSink& sink) { measure(x, sink); });
     return y;
   } catch (Error& error) {
     error.locate(path());

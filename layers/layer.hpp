@@ -12,6 +12,8 @@ class Layer;
 
 /// Takes the measures of a layer, one number under a name each: "rstd_max", 3.1.
 using MeasureSink = std::function<void(std::string_view name, double value)>;
+/// Gives the measures of a call that has just been done.
+using Measures = std::function<void(const MeasureSink& sink)>;
 
 /// Told of the calls of the layers it is attached to. It must change nothing that they compute, and
 /// what it throws leaves the call.
@@ -20,8 +22,9 @@ class LayerObserver {
   virtual ~LayerObserver() = default;
   /// The call begins; `x` is its input.
   virtual void on_enter(Layer& layer, const Tensor& x) = 0;
-  /// The call made `y` from `x`.
-  virtual void on_result(Layer& layer, const Tensor& x, const Tensor& y) = 0;
+  /// The call made `y` from `x`; `measures` works during this call only, and costs time.
+  virtual void on_result(Layer& layer, const Tensor& x, const Tensor& y,
+                         const Measures& measures) = 0;
   /// The call is over, also by an exception. Follows every on_enter that returned.
   virtual void on_leave(Layer& layer) noexcept = 0;
   /// The layer dies.
@@ -56,8 +59,10 @@ class Layer : public Module {
 
  protected:
   /// What the call operator does around forward, around another function of x: for layers whose
-  /// calls take more than one tensor. Throws as the call operator.
-  Tensor run(const Tensor& x, const std::function<Tensor(const Tensor&)>& function);
+  /// calls take more than one tensor. `measures` stands for measure(x, sink) then. Throws as the
+  /// call operator.
+  Tensor run(const Tensor& x, const std::function<Tensor(const Tensor&)>& function,
+             const Measures& measures = {});
 
  private:
   std::vector<LayerObserver*> observers_;

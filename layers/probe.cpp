@@ -3,12 +3,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/state_update.hpp>
 #include <steadygrad/core/tape.hpp>
 #include <steadygrad/core/watch.hpp>
+#include <steadygrad/layers/probe_parameters.hpp>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -16,30 +15,11 @@
 namespace steady {
 namespace {
 
-/// A parameter with what the probe remembers of it.
-struct Watched {
-  Parameter parameter;
-  Tensor before{};            // its values when the step began
-  double rms = 0;             // of `before`
-  Tensor gradient{};          // of the last sampled step that had one
-  bool has_gradient = false;  // in this step
-  bool has_previous = false;  // `gradient` holds numbers
+/// Clears a flag when a scope ends.
+struct Finally {
+  bool& flag;
+  ~Finally() { flag = false; }
 };
-
-/// Copies into memory kept from the last time where it fits.
-void remember(Tensor& copy, const Tensor& source) {
-  if (copy.defined() && copy.shape() == source.shape() && copy.dtype() == source.dtype()) {
-    copy.copy_from(source, "Probe");
-  } else {
-    copy = source.detached_copy();
-  }
-}
-
-/// The path of the module that owns the parameter of that name.
-std::string_view owner(std::string_view name) {
-  const std::size_t dot = name.rfind('.');
-  return dot == std::string_view::npos ? std::string_view() : name.substr(0, dot);
-}
 
 }  // namespace
 
@@ -58,7 +38,7 @@ class Probe::State : public LayerObserver, public std::enable_shared_from_this<P
   [[nodiscard]] const std::vector<ProbeStep>& steps() const { return kept_; }
 
   void on_enter(Layer& layer, const Tensor& x) override;
-  void on_result(Layer& layer, const Tensor& x, const Tensor& y) override;
+  void on_result(Layer& layer, const Tensor& x, const Tensor& y, const Measures& measures) override;
   void on_leave(Layer& layer) noexcept override;
   void on_destroy(Layer& layer) noexcept override;
 
@@ -70,15 +50,12 @@ class Probe::State : public LayerObserver, public std::enable_shared_from_this<P
   };
 
   void begin_step();
-  void find_parameters();
-  void watch_parameters();
   void add_sample(const std::string& path, int call, Observed what, const TensorStats& stats) {
     step_.samples.push_back({path, call, what, stats});
   }
   /// Statistics of an activation; an output is often the next layer's input.
   const TensorStats& stats_of(const Tensor& x);
   void take_output_gradient(std::uint64_t sample, Layer* layer, int call, const Tensor& gradient);
-  void take_parameter_gradient(std::size_t index, const Tensor& gradient);
   [[nodiscard]] bool here() const { return std::this_thread::get_id() == thread_; }
 
   const ProbeOptions o_;
@@ -86,11 +63,12 @@ class Probe::State : public LayerObserver, public std::enable_shared_from_this<P
   const std::thread::id thread_ = std::this_thread::get_id();
   Layer* root_;  // null once it has died
   std::unordered_map<Layer*, Seen> layers_;
-  std::vector<Watched> parameters_;
+  detail::ProbeParameters parameters_;
 
   std::int64_t next_step_;
   int depth_ = 0;             // of running forwards of the root
   bool inside_ = false;       // a sampled forward is running
+  bool measuring_ = false;    // what a layer runs to measure itself is no call
   std::uint64_t tape_ = 0;    // of the step
   std::uint64_t sample_ = 0;  // number of the sampled step; 0: none
   bool open_ = false;         // step_ has not been handed over
@@ -135,25 +113,6 @@ void Probe::State::on_destroy(Layer& layer) noexcept {
   if (&layer == root_) root_ = nullptr;
 }
 
-/// Anew for every sampled step: to() exchanges the tensors, and layers may have been added.
-void Probe::State::find_parameters() {
-  const std::string prefix = root_->path();
-  std::vector<Watched> now;
-  for (Parameter& p : root_->parameters()) {
-    if (!prefix.empty()) p.name = prefix + "." + p.name;
-    if (!matches(o_.paths, owner(p.name))) continue;
-    Watched watched{.parameter = std::move(p)};
-    for (Watched& known : parameters_) {
-      if (!known.parameter.value.shares_storage_with(watched.parameter.value)) continue;
-      watched.before = std::move(known.before);
-      watched.gradient = std::move(known.gradient);
-      watched.has_previous = known.has_previous;
-    }
-    now.push_back(std::move(watched));
-  }
-  parameters_ = std::move(now);
-}
-
 // --- a step ------------------------------------------------------------------------------------
 
 void Probe::State::on_enter(Layer& layer, const Tensor&) {
@@ -175,13 +134,7 @@ void Probe::State::begin_step() {
   gradients_seen_.clear();
   known_.clear();
   for (auto& entry : layers_) entry.second.calls = 0;
-  find_parameters();
-  for (Watched& w : parameters_) {
-    remember(w.before, w.parameter.value);
-    const TensorStats stats = tensor_stats(w.before);
-    w.rms = stats.rms;
-    add_sample(w.parameter.name, 0, Observed::Parameter, stats);
-  }
+  parameters_.begin(*root_, o_.paths, step_);
 }
 
 void Probe::State::on_leave(Layer& layer) noexcept {
@@ -190,11 +143,18 @@ void Probe::State::on_leave(Layer& layer) noexcept {
   known_.clear();
 }
 
-void Probe::State::on_result(Layer& layer, const Tensor& x, const Tensor& y) {
-  if (!here() || !inside_ || recording_tape() != tape_) return;
+void Probe::State::on_result(Layer& layer, const Tensor& x, const Tensor& y,
+                             const Measures& measures) {
+  if (!here() || !inside_ || measuring_ || recording_tape() != tape_) return;
   const auto at = layers_.find(&layer);
   if (at == layers_.end()) return;
-  if (&layer == root_ && depth_ == 1) watch_parameters();
+  if (&layer == root_ && depth_ == 1) {
+    parameters_.watch([weak = weak_from_this(), sample = sample_](std::size_t i, const Tensor& g) {
+      const auto state = weak.lock();
+      if (!state || !state->open_ || sample != state->sample_) return;
+      state->parameters_.take(i, g, state->step_);
+    });
+  }
   Seen& seen = at->second;
   if (!seen.wanted) return;
   const int call = seen.calls++;
@@ -202,7 +162,9 @@ void Probe::State::on_result(Layer& layer, const Tensor& x, const Tensor& y) {
   if (o_.measures) {
     const NoRecord no_record;
     const NoStateUpdate no_update;
-    layer.measure(x, [&](std::string_view name, double value) {
+    measuring_ = true;
+    const Finally done{measuring_};
+    measures([&](std::string_view name, double value) {
       step_.measures.push_back({seen.path, call, std::string(name), value});
     });
   }
@@ -235,40 +197,9 @@ void Probe::State::take_output_gradient(std::uint64_t sample, Layer* layer, int 
   add_sample(at->second.path, call, Observed::OutputGradient, tensor_stats(gradient));
 }
 
-// --- parameters --------------------------------------------------------------------------------
-
-void Probe::State::watch_parameters() {
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    watch_gradient(parameters_[i].parameter.value,
-                   [weak = weak_from_this(), sample = sample_, i](const Tensor& g) {
-                     const auto state = weak.lock();
-                     if (!state || !state->open_ || sample != state->sample_) return;
-                     state->take_parameter_gradient(i, g);
-                   });
-  }
-}
-
-void Probe::State::take_parameter_gradient(std::size_t index, const Tensor& gradient) {
-  Watched& w = parameters_[index];
-  if (std::exchange(w.has_gradient, true)) return;
-  add_sample(w.parameter.name, 0, Observed::ParameterGradient, tensor_stats(gradient));
-  if (w.has_previous) {
-    step_.measures.push_back(
-        {w.parameter.name, 0, "gradient_cosine", cosine(w.gradient, gradient)});
-  }
-  remember(w.gradient, gradient);
-  w.has_previous = true;
-}
-
 void Probe::State::close_step() {
   if (!std::exchange(open_, false)) return;
-  for (Watched& w : parameters_) {
-    if (!std::exchange(w.has_gradient, false)) continue;
-    const TensorStats update = difference_stats(w.parameter.value, w.before);
-    add_sample(w.parameter.name, 0, Observed::Update, update);
-    const double ratio = w.rms > 0 ? update.rms / w.rms : std::numeric_limits<double>::quiet_NaN();
-    step_.measures.push_back({w.parameter.name, 0, "update_ratio", ratio});
-  }
+  parameters_.end(step_);
   // The memory of a step serves the next one, also when the sink throws.
   struct Clear {
     ProbeStep& step;

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <steadygrad/core/data/glyphs.hpp>
 #include <steadygrad/core/gradcheck.hpp>
@@ -15,7 +16,9 @@
 #include <steadygrad/core/random.hpp>
 #include <steadygrad/core/state_update.hpp>
 #include <steadygrad/core/tape.hpp>
+#include <steadygrad/layers/attention.hpp>
 #include <steadygrad/layers/conv2d.hpp>
+#include <steadygrad/layers/decoder.hpp>
 #include <steadygrad/layers/dropout.hpp>
 #include <steadygrad/layers/linear.hpp>
 #include <steadygrad/layers/norm/norm_spec.hpp>
@@ -346,6 +349,111 @@ TEST(Probe, ALayerNamesMeasuresOfItsOwn) {
   (void)model(Tensor::zeros({5}));
   probe.finish();
   EXPECT_EQ(probe.steps().at(0).measure("", "entropy"), 5.0);
+}
+
+TEST(Probe, AttentionGivesItsLargestLogitAndMeanEntropy) {
+  Attention model({.dim = 8, .heads = 2, .kv_heads = 1, .causal = true});
+  model.initialize(1);
+  const Tensor x = noise({2, 3, 8}, "x");
+  const Tensor mask = Tensor::of({2, 3}, {1, 1, 1, 0, 1, 1}, Dtype::I64);
+  std::map<std::string, Tensor> weights;
+  for (const NamedTensor& t : model.state()) weights[t.name] = t.value.detached_copy(Dtype::F64);
+  const Tensor wide = x.detached_copy(Dtype::F64);
+  const auto project = [&](const std::string& name, std::size_t token, std::size_t row) {
+    double sum = weights[name + ".bias"].data<double>()[row];
+    for (std::size_t i = 0; i < 8; ++i) {
+      sum += weights[name + ".weight"].data<double>()[8 * row + i] *
+             wide.data<double>()[8 * token + i];
+    }
+    return sum;
+  };
+  double largest = -1e300;
+  double entropy = 0;
+  int queries = 0;
+  for (std::size_t b = 0; b < 2; ++b) {
+    for (std::size_t head = 0; head < 2; ++head) {
+      for (std::size_t i = 0; i < 3; ++i) {
+        std::vector<double> scores;
+        for (std::size_t j = 0; j <= i; ++j) {
+          if (mask.data<std::int64_t>()[3 * b + j] == 0) continue;
+          double dot = 0;
+          for (std::size_t d = 0; d < 4; ++d) {
+            dot += project("q_proj", 3 * b + i, 4 * head + d) * project("k_proj", 3 * b + j, d);
+          }
+          scores.push_back(dot / 2);
+        }
+        if (scores.empty()) continue;
+        ++queries;
+        double total = 0;
+        for (const double s : scores) total += std::exp(s);
+        for (const double s : scores) {
+          largest = std::max(largest, s);
+          entropy -= std::exp(s) / total * std::log(std::exp(s) / total);
+        }
+      }
+    }
+  }
+  ASSERT_EQ(queries, 10);  // the first token of the second text sees nothing
+  Probe probe(model, {.every = 1});
+  {
+    const Tape tape;
+    (void)model(x, {.mask = mask});
+  }
+  probe.finish();
+  EXPECT_NEAR(*probe.steps().at(0).measure("", "logit_max"), largest, 1e-5);
+  EXPECT_NEAR(*probe.steps().at(0).measure("", "entropy_mean"), entropy / queries, 1e-5);
+}
+
+TEST(Probe, ATransformerTrainsToTheSameBits) {
+  const auto train = [](bool probed) {
+    Decoder model({.vocab = 11, .context = 6, .dim = 8, .layers = 2, .heads = 2});
+    model.initialize(1);
+    Sgd optimizer(model.parameters(), {.lr = 0.1});
+    std::optional<Probe> probe;
+    if (probed) probe.emplace(model, ProbeOptions{.every = 2});
+    const Tensor ids = Tensor::of({2, 4}, {1, 2, 3, 4, 5, 6, 7, 8}, Dtype::I64);
+    std::vector<float> result;
+    for (int i = 0; i < 5; ++i) {
+      Tape tape;
+      const Tensor loss = model.loss(ids, ids);
+      optimizer.step(tape.backward(loss));
+      result.push_back(static_cast<float>(loss.item()));
+    }
+    for (const Parameter& p : model.parameters()) {
+      const std::vector<float> values = numbers(p.value);
+      result.insert(result.end(), values.begin(), values.end());
+    }
+    if (probed) {
+      probe->finish();
+      int entropies = 0;
+      for (const ProbeMeasure& m : probe->steps().at(0).measures) {
+        entropies += m.name == "entropy_mean" ? 1 : 0;
+      }
+      EXPECT_EQ(entropies, 2);
+    }
+    return result;
+  };
+  EXPECT_EQ(train(true), train(false));
+}
+
+TEST(Probe, ATiedParameterIsSeenOnceUnderItsFirstName) {
+  struct Tied : Layer {
+    struct Options {};
+    explicit Tied(Options) { second.weight = first.weight; }
+    Linear& first = add<Linear>("first", {.in = 6, .out = 6});
+    Linear& second = add<Linear>("second", {.in = 6, .out = 6});
+    Tensor forward(const Tensor& x) override { return second(relu(first(x))); }
+  };
+  Tied model({});
+  model.initialize(1);
+  Probe probe(model, {.every = 1});
+  Tape tape;
+  const Gradients g = tape.backward(sum(model(noise({4, 6}, "x"))));
+  probe.finish();
+  const ProbeStep& step = probe.steps().at(0);
+  expect_same(step.find("first.weight", Observed::ParameterGradient)->stats,
+              tensor_stats(g[model.first.weight]));
+  EXPECT_EQ(step.find("second.weight", Observed::ParameterGradient), nullptr);
 }
 
 TEST(Probe, SaysHowMuchIsNotFinite) {
