@@ -11,7 +11,9 @@ namespace steady {
 struct TensorStats {
   /// Bins of the histogram of |x|, one per power of two: bin i counts
   /// 2^(LowestExponent + i) <= |x| < 2^(LowestExponent + i + 1). The first bin also takes what is
-  /// smaller and not zero, the last one what is larger and finite.
+  /// smaller and not zero, the last one what is larger and finite. Of a tensor with more than
+  /// 65536 elements, about a quarter is counted, always the same one, spread over the tensor in
+  /// blocks of 64: bins are to be compared with their sum.
   static constexpr int Bins = 96;
   static constexpr int LowestExponent = -64;
 
@@ -22,7 +24,7 @@ struct TensorStats {
   double max_abs = 0;     ///< max |x|
   double zeros = 0;       ///< fraction of exact zeros, in [0, 1]
   double non_finite = 0;  ///< fraction of NaN and infinities, in [0, 1]
-  std::array<std::int64_t, Bins> histogram{};  ///< adds up to count * (1 - zeros - non_finite)
+  std::array<std::int64_t, Bins> histogram{};  ///< of what is neither zero nor non-finite
 };
 
 /// One pass over x (f32 or f64), in double; the same bits for any number of threads. Throws

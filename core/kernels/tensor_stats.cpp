@@ -75,61 +75,91 @@ HWY_INLINE void add_deviation(Vec<double> x, Vec<double> shift, Power<Vec<double
   low.add(hn::Sub(x, shift));
 }
 
-/// One chunk, n < 2^31. Deviations are from its first finite element, so that a large mean costs no
-/// digits.
+/// What the vectors of a chunk add up to. A block is counted into the histogram or not, and the
+/// histogram's ends need to know the zeros and the finite ones among the counted.
 template <class T>
-HWY_FLATTEN kernels::StatsSums stats_of(const T* x, std::int64_t n) {
+struct ChunkSums {
+  Vec<T> largest;
+  Power<Vec<double>> low;
+  Power<Vec<double>> high;
+  std::size_t zeros[2] = {};
+  std::size_t finite[2] = {};
+
+  // Spelled out: an implicit constructor would not be compiled for the target.
+  HWY_INLINE ChunkSums()
+      : largest(fill(T(0))), low{fill(0.0), fill(0.0)}, high{fill(0.0), fill(0.0)} {}
+};
+
+template <bool Counted, class T>
+HWY_INLINE void add_block(const T* x, std::int64_t n, Vec<T> shift, ChunkSums<T>& sums,
+                          Counts& counts) {
   const Tag<T> d;
+  const Vec<T> infinity = fill(std::numeric_limits<T>::infinity());
+  for (std::int64_t i = 0; i + lanes<T>() <= n; i += lanes<T>()) {
+    const Vec<T> v = load(x + i, Whole{});
+    const Vec<T> magnitude = hn::Abs(v);
+    const auto is_finite = hn::Lt(magnitude, infinity);
+    sums.finite[Counted] += hn::CountTrue(d, is_finite);
+    sums.zeros[Counted] += hn::CountTrue(d, hn::Eq(v, fill(T(0))));
+    sums.largest = hn::Max(sums.largest, hn::IfThenElseZero(is_finite, magnitude));
+    add_deviation(hn::IfThenElse(is_finite, v, shift), shift, sums.low, sums.high);
+    if constexpr (Counted) count_bins<T>(magnitude, lanes<T>(), counts);
+  }
+}
+
+/// One chunk, n < 2^31. Deviations are from its first finite element, so that a large mean costs no
+/// digits. `first_block`: number of the chunk's first block in the buffer; -1: all are counted.
+template <class T>
+HWY_FLATTEN kernels::StatsSums stats_of(const T* x, std::int64_t n, std::int64_t first_block) {
   const Tag<double> dd;
   const T* first = std::find_if(x, x + n, [](T v) { return std::isfinite(v); });
   const T origin = first == x + n ? T(0) : *first;
   const Vec<T> shift = fill(origin);
-  const Vec<T> infinity = fill(std::numeric_limits<T>::infinity());
   Counts counts = {};
-  Vec<T> largest = fill(T(0));
-  std::size_t zeros = 0;
-  std::size_t finite = 0;
-  Power<Vec<double>> low{hn::Zero(dd), hn::Zero(dd)};
-  Power<Vec<double>> high = low;
-  const std::int64_t step = lanes<T>();
-  std::int64_t i = 0;
-  for (; i + step <= n; i += step) {
-    const Vec<T> v = load(x + i, Whole{});
-    const Vec<T> magnitude = hn::Abs(v);
-    const auto is_finite = hn::Lt(magnitude, infinity);
-    finite += hn::CountTrue(d, is_finite);
-    zeros += hn::CountTrue(d, hn::Eq(v, fill(T(0))));
-    largest = hn::Max(largest, hn::IfThenElseZero(is_finite, magnitude));
-    add_deviation(hn::IfThenElse(is_finite, v, shift), shift, low, high);
-    count_bins<T>(magnitude, step, counts);
-  }
-  kernels::StatsSums s;
-  s.max_abs = static_cast<double>(hn::GetLane(hn::MaxOfLanes(d, largest)));
-  double sum = hn::GetLane(hn::SumOfLanes(dd, hn::Add(low.sum, high.sum)));
-  double square = hn::GetLane(hn::SumOfLanes(dd, hn::Add(low.square, high.square)));
-  if (i < n) {
-    count_bins<T>(hn::Abs(load(x + i, Part{n - i})), n - i, counts);
-    for (; i < n; ++i) {
-      zeros += x[i] == T(0) ? 1 : 0;
-      if (!std::isfinite(x[i])) continue;
-      ++finite;
-      s.max_abs = std::max(s.max_abs, std::abs(static_cast<double>(x[i])));
-      const double deviation = static_cast<double>(x[i]) - static_cast<double>(origin);
-      sum += deviation;
-      square += deviation * deviation;
+  ChunkSums<T> sums;
+  const std::int64_t whole = n - n % lanes<T>();
+  const auto counted_at = [&](std::int64_t i) {
+    return first_block < 0 || kernels::counts_block(first_block + i / kernels::StatsBlock);
+  };
+  for (std::int64_t i = 0; i < whole; i += kernels::StatsBlock) {
+    const std::int64_t size = std::min(kernels::StatsBlock, whole - i);
+    if (counted_at(i)) {
+      add_block<true, T>(x + i, size, shift, sums, counts);
+    } else {
+      add_block<false, T>(x + i, size, shift, sums, counts);
     }
   }
+  kernels::StatsSums s;
+  s.max_abs = static_cast<double>(hn::GetLane(hn::MaxOfLanes(Tag<T>(), sums.largest)));
+  double sum = hn::GetLane(hn::SumOfLanes(dd, hn::Add(sums.low.sum, sums.high.sum)));
+  double square = hn::GetLane(hn::SumOfLanes(dd, hn::Add(sums.low.square, sums.high.square)));
+  const std::size_t rest = counted_at(whole) ? 1 : 0;
+  if (whole < n && rest == 1) {
+    count_bins<T>(hn::Abs(load(x + whole, Part{n - whole})), n - whole, counts);
+  }
+  for (std::int64_t i = whole; i < n; ++i) {
+    sums.zeros[rest] += x[i] == T(0) ? 1 : 0;
+    if (!std::isfinite(x[i])) continue;
+    ++sums.finite[rest];
+    s.max_abs = std::max(s.max_abs, std::abs(static_cast<double>(x[i])));
+    const double deviation = static_cast<double>(x[i]) - static_cast<double>(origin);
+    sum += deviation;
+    square += deviation * deviation;
+  }
+  const std::size_t finite = sums.finite[0] + sums.finite[1];
   s.count = n;
-  s.zeros = static_cast<std::int64_t>(zeros);
+  s.zeros = static_cast<std::int64_t>(sums.zeros[0] + sums.zeros[1]);
   s.non_finite = n - static_cast<std::int64_t>(finite);
   const double m = finite == 0 ? 0.0 : sum / static_cast<double>(finite);
   s.mean = static_cast<double>(origin) + m;
   s.m2 = std::max(0.0, square - sum * m);
+  std::int64_t counted = 0;
   for (std::size_t bin = 0; bin < kernels::MagnitudeBins; ++bin) {
     for (const auto& table : counts) s.histogram[bin] += table[bin];
+    counted += s.histogram[bin];
   }
-  s.histogram.front() -= s.zeros;
-  s.histogram.back() -= s.non_finite;
+  s.histogram.front() -= static_cast<std::int64_t>(sums.zeros[1]);
+  s.histogram.back() -= counted - static_cast<std::int64_t>(sums.finite[1]);
   return s;
 }
 
@@ -179,8 +209,12 @@ std::array<double, 4> powers_f64(const double* x, std::int64_t n) {
   return powers_of<double>(x, n);
 }
 
-kernels::StatsSums stats_f32(const float* x, std::int64_t n) { return stats_of<float>(x, n); }
-kernels::StatsSums stats_f64(const double* x, std::int64_t n) { return stats_of<double>(x, n); }
+kernels::StatsSums stats_f32(const float* x, std::int64_t n, std::int64_t first_block) {
+  return stats_of<float>(x, n, first_block);
+}
+kernels::StatsSums stats_f64(const double* x, std::int64_t n, std::int64_t first_block) {
+  return stats_of<double>(x, n, first_block);
+}
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
@@ -197,12 +231,13 @@ HWY_EXPORT(powers_f32);
 HWY_EXPORT(powers_f64);
 
 constexpr std::int64_t Chunk = 1 << 15;
+static_assert(Chunk % kernels::StatsBlock == 0);
 
-kernels::StatsSums stats_of_chunk(const float* x, std::int64_t n) {
-  return HWY_DYNAMIC_DISPATCH(stats_f32)(x, n);
+kernels::StatsSums stats_of_chunk(const float* x, std::int64_t n, std::int64_t first_block) {
+  return HWY_DYNAMIC_DISPATCH(stats_f32)(x, n, first_block);
 }
-kernels::StatsSums stats_of_chunk(const double* x, std::int64_t n) {
-  return HWY_DYNAMIC_DISPATCH(stats_f64)(x, n);
+kernels::StatsSums stats_of_chunk(const double* x, std::int64_t n, std::int64_t first_block) {
+  return HWY_DYNAMIC_DISPATCH(stats_f64)(x, n, first_block);
 }
 
 std::array<double, 4> powers_of_chunk(const float* x, std::int64_t n) {
@@ -268,9 +303,10 @@ namespace kernels {
 template <class T>
 StatsSums tensor_stats(std::span<const T> x) {
   StatsSums total;
+  const bool all = std::ssize(x) <= CountedWhole;
   for (const StatsSums& next :
        over_chunks<StatsSums>(std::ssize(x), [&](std::int64_t begin, std::int64_t n) {
-         return stats_of_chunk(x.data() + begin, n);
+         return stats_of_chunk(x.data() + begin, n, all ? -1 : begin / StatsBlock);
        })) {
     merge(total, next);
   }

@@ -11,6 +11,16 @@ namespace steady::kernels {
 inline constexpr int MagnitudeBins = 96;
 inline constexpr int LowestMagnitude = -64;
 
+/// Counting into bins costs more than all the rest: in a buffer of more than CountedWhole elements
+/// the histogram is of about a quarter of the blocks of StatsBlock elements, spread without a
+/// period (the fractional part of b times the golden ratio), so that no extent of a tensor falls in
+/// with them.
+inline constexpr std::int64_t CountedWhole = 1 << 16;
+inline constexpr std::int64_t StatsBlock = 64;
+[[nodiscard]] constexpr bool counts_block(std::int64_t b) {
+  return static_cast<std::uint64_t>(b) * 0x9E3779B97F4A7C15U >> 62 == 0;
+}
+
 /// Counts and moments of the elements of a buffer. Moments and maximum are of the finite elements.
 struct StatsSums {
   std::int64_t count = 0;       ///< all elements
@@ -19,7 +29,7 @@ struct StatsSums {
   double mean = 0;
   double m2 = 0;  ///< sum of (x - mean)^2
   double max_abs = 0;
-  std::array<std::int64_t, MagnitudeBins> histogram{};  ///< adds up to count - zeros - non_finite
+  std::array<std::int64_t, MagnitudeBins> histogram{};  ///< of the counted ones, not zero, finite
 };
 
 /// All of it in one pass over x, in double. Fixed chunks, merged in order [Chan, Golub & LeVeque

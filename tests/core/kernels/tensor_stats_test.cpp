@@ -26,7 +26,7 @@ TensorStats direct(const std::vector<T>& x) {
   double finite = 0;
   double zeros = 0;
   double square = 0;
-  for (const T v : x) {
+  for (const T& v : x) {
     zeros += v == T(0) ? 1 : 0;
     if (!std::isfinite(v)) continue;
     const double d = v;
@@ -34,7 +34,9 @@ TensorStats direct(const std::vector<T>& x) {
     s.mean += d;
     square += d * d;
     s.max_abs = std::max(s.max_abs, std::abs(d));
-    if (d == 0) continue;
+    const auto block = (&v - x.data()) / kernels::StatsBlock;
+    const bool counted = s.count <= kernels::CountedWhole || kernels::counts_block(block);
+    if (d == 0 || !counted) continue;
     const int bin = std::ilogb(d) - TensorStats::LowestExponent;
     ++s.histogram[static_cast<std::size_t>(std::clamp(bin, 0, TensorStats::Bins - 1))];
   }
@@ -110,6 +112,20 @@ TEST(TensorStats, HistogramAddsUpAndItsEndsTakeTheRest) {
   EXPECT_EQ(std::accumulate(s.histogram.begin(), s.histogram.end(), std::int64_t{0}), 6);
   EXPECT_DOUBLE_EQ(s.zeros, 2.0 / 9);
   EXPECT_DOUBLE_EQ(s.non_finite, 1.0 / 9);
+}
+
+TEST(TensorStats, TheHistogramOfALargeTensorIsOfAQuarterInEveryColumn) {
+  for (const std::int64_t columns : {32, 64, 100, 256, 1024}) {
+    std::vector<int> counted(static_cast<std::size_t>(columns));
+    constexpr std::int64_t Elements = 1 << 20;
+    for (std::int64_t i = 0; i < Elements; ++i) {
+      if (kernels::counts_block(i / kernels::StatsBlock)) ++counted[std::size_t(i % columns)];
+    }
+    const double expected = 0.25 * double(Elements) / double(columns);
+    for (const int n : counted) EXPECT_NEAR(n, expected, 0.1 * expected);
+  }
+  const TensorStats s = tensor_stats(Tensor::ones({1 << 20}));
+  EXPECT_NEAR(double(s.histogram[64]), 1 << 18, 0.01 * (1 << 18));
 }
 
 TEST(TensorStats, NothingFiniteAndNothingAtAll) {
