@@ -67,8 +67,8 @@ Attention::Attention(Options options)
       query_(o.fused ? nullptr : &linear(o.names.query, o.heads * o.head_dim, o.weight_init)),
       key_(o.fused ? nullptr : &linear(o.names.key, o.kv_heads * o.head_dim, o.weight_init)),
       value_(o.fused ? nullptr : &linear(o.names.value, o.kv_heads * o.head_dim, o.value_init)),
-      query_norm_(norm("q_norm", o.qk_norm, o.head_dim)),
-      key_norm_(norm("k_norm", o.qk_norm, o.head_dim)),
+      query_norm_(norm("q_norm", o.qk_norm, (o.qk_norm_per_head ? 1 : o.heads) * o.head_dim)),
+      key_norm_(norm("k_norm", o.qk_norm, (o.qk_norm_per_head ? 1 : o.kv_heads) * o.head_dim)),
       value_norm_(norm("v_norm", o.v_norm, o.head_dim)),
       output_(add<Linear>(o.names.output, {.in = o.heads * o.head_dim,
                                            .out = o.dim,
@@ -99,9 +99,10 @@ void Attention::check(const Tensor& x, const AttentionInputs& inputs) const {
 }
 
 Attention::Heads Attention::project(const Tensor& x, const Tensor& memory) {
-  const auto cut = [&](const Tensor& t, std::int64_t heads, Layer* norm) {
-    const Tensor y = reshape(t, {t.dim(0), t.dim(1), heads, o.head_dim});
-    return norm == nullptr ? y : (*norm)(y);
+  const auto cut = [&](const Tensor& t, std::int64_t heads, Layer* norm, bool per_head) {
+    const Tensor whole = norm == nullptr || per_head ? t : (*norm)(t);
+    const Tensor y = reshape(whole, {t.dim(0), t.dim(1), heads, o.head_dim});
+    return norm == nullptr || !per_head ? y : (*norm)(y);
   };
   std::vector<Tensor> t;
   if (fused_ != nullptr) {
@@ -111,9 +112,9 @@ Attention::Heads Attention::project(const Tensor& x, const Tensor& memory) {
     const Tensor& source = memory.defined() ? memory : x;
     t = {(*query_)(x), (*key_)(source), (*value_)(source)};
   }
-  return {.q = cut(t[0], o.heads, query_norm_),
-          .k = cut(t[1], o.kv_heads, key_norm_),
-          .v = cut(t[2], o.kv_heads, value_norm_)};
+  return {.q = cut(t[0], o.heads, query_norm_, o.qk_norm_per_head),
+          .k = cut(t[1], o.kv_heads, key_norm_, o.qk_norm_per_head),
+          .v = cut(t[2], o.kv_heads, value_norm_, true)};
 }
 
 Tensor Attention::attend(const Tensor& x, const AttentionInputs& inputs,

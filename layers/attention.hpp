@@ -35,10 +35,10 @@ struct AttentionInputs {
 ///   q = x Wq^T, k = x Wk^T, v = x Wv^T, cut into heads; norms and rotation of q and k;
 ///   y = concat(softmax(scale q k^T) v) Wo^T
 /// x, y: [B, T, dim]. Query head h reads key head h / (heads / kv_heads)  [grouped queries: Ainslie
-/// et al. 2023]. Norms of q, k and v act on the head_dim features of each head, q and k before the
-/// rotation. Weights are [out, in]; fused: the rows of q, then k, then v. Dropout acts in train
-/// mode: on the attention weights and on y. Throws Error for options that do not fit together,
-/// ShapeError for x that does not fit.
+/// et al. 2023]. Norms of q, k and v act on the head_dim features of each head, unless asked
+/// otherwise, and before the rotation. Weights are [out, in]; fused: the rows of q, then k, then v.
+/// Dropout acts in train mode: on the attention weights and on y. Throws Error for options that do
+/// not fit together, ShapeError for x that does not fit.
 class Attention : public Layer {
  public:
   struct Options {
@@ -52,6 +52,7 @@ class Attention : public Layer {
     bool causal = true;                     ///< a token attends itself and what is before it
     double scale = 0.0;                     ///< of the scores; 0: 1 / sqrt(head_dim)
     NormSpec qk_norm{};                     ///< of q and k, as children "q_norm" and "k_norm"
+    bool qk_norm_per_head = true;           ///< false: over all heads at once (OLMo 2)
     NormSpec v_norm{};                      ///< of v, as child "v_norm" (HybridNorm)
     NormSpec out_norm{};                    ///< of y, as child "norm" (NormFormer)
     std::optional<RotaryOptions> rotary{};  ///< its offset is that of the cache

@@ -48,6 +48,7 @@ TransformerBlock::Options block_options(const Decoder::Options& o, std::int64_t 
                                .qkv_bias = o.bias,
                                .out_bias = o.bias,
                                .qk_norm = o.qk_norm,
+                               .qk_norm_per_head = o.qk_norm_per_head,
                                .head_scale = o.normformer,
                                .dropout = o.dropout,
                                .weight_init = initial(o),

@@ -44,7 +44,8 @@ class Decoder : public Layer {
     NormSpec norm = NormSpec::parse("layer");
     Placement placement = {};
     Gate gate = {};
-    NormSpec qk_norm = {};    ///< of queries and keys, per head
+    NormSpec qk_norm = {};  ///< of queries and keys
+    bool qk_norm_per_head = true;
     bool embed_norm = false;  ///< `norm` of the embedding
     bool normformer = false;  ///< head scales, norms after attention and inside the Mlp
     Positions positions = Positions::Learned;

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/ops/elementwise.hpp>
 #include <steadygrad/core/ops/matmul.hpp>
@@ -142,6 +143,25 @@ TEST(Attention, IsSoftmaxOfScaledScoresPerHead) {
   EXPECT_TRUE(close(layer(x), y, 1e-13));
 }
 
+TEST(Attention, NormsOfQueriesAndKeysMayCoverAllHeads) {
+  Attention layer({.dim = 8,
+                   .heads = 4,
+                   .kv_heads = 2,
+                   .qk_norm = NormSpec::parse("rms"),
+                   .qk_norm_per_head = false});
+  randomize(layer);
+  const State s = layer.state();
+  const Tensor x = noise({2, 3, 8}, "x");
+  const auto map = [&](const Tensor& t, const std::string& name) {
+    return linear(t, find(s, name + ".weight"), find(s, name + ".bias"));
+  };
+  const Tensor q = rms_norm(map(x, "q_proj"), {8}, find(s, "q_norm.weight"));
+  const Tensor k = rms_norm(map(x, "k_proj"), {4}, find(s, "k_norm.weight"));
+  const Tensor a = composed_attention(reshape(q, {2, 3, 4, 2}), reshape(k, {2, 3, 2, 2}),
+                                      reshape(map(x, "v_proj"), {2, 3, 2, 2}), {.causal = true});
+  EXPECT_TRUE(close(layer(x), map(reshape(a, {2, 3, 8}), "o_proj"), 1e-14));
+}
+
 TEST(Attention, AFusedProjectionIsTheThreeStacked) {
   Attention fused({.dim = 8, .heads = 4, .kv_heads = 2, .fused = true});
   Attention separate({.dim = 8, .heads = 4, .kv_heads = 2});
@@ -253,6 +273,19 @@ TEST(Mlp, AppliesItsFunctionBetweenTwoLinearMaps) {
     EXPECT_TRUE(close(layer(x), y, 1e-14)) << kind;
     EXPECT_EQ(to_string(layer.o.kind), kind);
   }
+}
+
+TEST(Mlp, DropsInTrainModeOnly) {
+  Mlp layer({.dim = 64, .dropout = 0.5});
+  layer.initialize(1);
+  const Tensor x = Tensor::ones({10, 64});
+  const auto zeros = [&] {
+    const std::vector<double> y = numbers(layer(x));
+    return std::ranges::count(y, 0.0);
+  };
+  EXPECT_NEAR(static_cast<double>(zeros()), 320, 64);
+  layer.eval();
+  EXPECT_EQ(zeros(), 0);
 }
 
 TEST(Mlp, HasDefaultsAndChecksItsOptions) {

@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <cmath>
 #include <steadygrad/core/error.hpp>
+#include <steadygrad/core/ops/elementwise.hpp>
 #include <steadygrad/core/ops/loss.hpp>
+#include <steadygrad/core/ops/matmul.hpp>
 #include <steadygrad/core/ops/shaping.hpp>
 #include <steadygrad/core/storage.hpp>
 #include <steadygrad/core/tape.hpp>
@@ -173,6 +175,51 @@ TEST(Decoder, GradientsAreThoseOfDifferences) {
         model, {}, [&](std::span<const Tensor>) { return model.loss(ids, ids); },
         /*second=*/true);
   }
+}
+
+TEST(Decoder, DecayReachesMatricesAndTablesAlone) {  // CASES OP-04
+  for (Decoder::Options o : many_options()) {
+    o.gate = Gate::parse("layerscale");
+    Decoder model(o);
+    for (const Parameter& p : model.parameters()) {
+      EXPECT_EQ(DecayRoles.contains(p.role), p.value.rank() == 2) << p.name;
+    }
+  }
+}
+
+TEST(Decoder, EmbedsTokensAndPositionsThenNormsThem) {
+  Decoder::Options o = Decoder::gpt2(Small);
+  o.embed_norm = true;
+  Decoder model(o);
+  randomize(model);
+  const State s = model.state();
+  const Tensor ids = random_ids({2, 5}, 13);
+  State hidden;
+  const Tensor logits = model(ids, {.hidden = &hidden});
+  const Tensor sum = gather_rows(find(s, "transformer.wte.weight"), ids) +
+                     slice(find(s, "transformer.wpe.weight"), 0, 0, 5);
+  EXPECT_TRUE(close(
+      find(hidden, "embed"),
+      layer_norm(sum, {8}, find(s, "transformer.ln_e.weight"), find(s, "transformer.ln_e.bias")),
+      1e-14));
+  EXPECT_TRUE(close(
+      logits,
+      matmul(find(hidden, "final_norm"), find(s, "transformer.wte.weight"), {.transpose_b = true}),
+      1e-13));
+}
+
+TEST(Decoder, DropoutActsInTrainModeOnly) {
+  Decoder::Options o = Decoder::gpt2(Small);
+  o.dropout = 0.5;
+  Decoder model(o);
+  model.initialize(4);
+  const Tensor ids = random_ids({1, 12}, 13);
+  State hidden;
+  (void)model(ids, {.hidden = &hidden});
+  const std::vector<double> embedded = testing_support::numbers(find(hidden, "embed"));
+  EXPECT_NEAR(static_cast<double>(std::ranges::count(embedded, 0.0)), 48, 25);
+  model.eval();
+  EXPECT_TRUE(same_bits(model(ids), model(ids)));
 }
 
 TEST(Decoder, InitialWeightsFollowTheOptions) {

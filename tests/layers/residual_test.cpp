@@ -247,6 +247,19 @@ TEST(Gate, IsNotDecayed) {
   for (const Parameter& p : b.parameters()) EXPECT_EQ(p.role, Role::NormScale) << p.name;
 }
 
+TEST(Residual, LeavesItsInputAlone) {  // CASES LN-10
+  struct Host : Module {};
+  Host host;
+  const Residual residual(host, {.placement = Placement::parse("output"),
+                                 .norm = NormSpec::parse("rms(eps=0)"),
+                                 .features = 2});
+  const Tensor x = Tensor::of({1, 2}, {3, 4});
+  const Tensor y = residual({x}, [](const Tensor& t) { return t; }).x;
+  EXPECT_THAT(y.data<float>(),
+              testing::ElementsAre(testing::FloatEq(3.84852814F), testing::FloatEq(5.13137085F)));
+  EXPECT_THAT(x.data<float>(), testing::ElementsAre(3.0F, 4.0F));
+}
+
 TEST(Residual, SitesOutsideTheStackAreRefused) {
   struct Host : Module {};
   Host host;
