@@ -57,8 +57,11 @@ fi
 
 steady_install "${steady_packages[@]}" curl ca-certificates
 steady_build build
-if grep -qiE 'mnist|digits' "examples/$program.cpp"; then
+if grep -qE 'mnist|digits' "examples/$program.cpp"; then
   examples/data.sh mnist ||
     echo "MNIST is not at hand: the program uses the small generated data set instead"
+fi
+if grep -q 'text_source' "examples/$program.cpp"; then
+  examples/data.sh text || echo "no text is at hand: the program uses a generated one instead"
 fi
 exec "build/bin/$program" "$@"
