@@ -1,20 +1,25 @@
-// How long does a training step take, and does it touch new memory?
+// How long does a training step take, what memory does it use, and does it touch new memory?
 //
-//   build/bin/bench_train [--steps 30] [--threads 2] [--batch 64]
+//   build/bin/bench_train [--config a] [--steps 30] [--threads 2] [--json FILE]
 //
-// Configuration (a): a three-layer CNN with BatchNorm on 28x28 images, SGD with momentum. Built
-// with -DSTEADY_BENCH_PEERS=ON, the same model in libtorch runs in the same process, a step of each
-// in turn, and the last column is the median of the ratios of neighbouring steps (below 1: we are
-// faster). Minor faults per step count pages mapped in: 0 in steady state.
+// Configurations: a, a three-layer CNN with BatchNorm on 28x28 images, SGD; c and d, GPT decoders
+// of 4 layers of 128 and 6 layers of 384 features; e, a Llama-style decoder of 8 layers of 512, all
+// three with AdamW. Built with -DSTEADY_BENCH_PEERS=ON, the same model in libtorch takes a step in
+// turn with ours, in the same process, and the last column is the median of the ratios of
+// neighbouring steps (below 1: we are faster). Minor faults per step count pages mapped in: 0 in
+// steady state. Memory is what one side alone adds to the process before the other begins.
 #include <sys/resource.h>
+#include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
 #include <steadygrad/steadygrad.hpp>
-#include <string_view>
+#include <string>
 #include <vector>
 
 #include "bench/peers/peers.hpp"
@@ -61,9 +66,48 @@ class OurCnn : public Trainer {
   Tensor y_;
 };
 
+Decoder::Options decoder_options(const DecoderSizes& s) {
+  const Decoder::Sizes sizes{s.vocabulary, s.context, s.dim, s.layers, s.heads};
+  Decoder::Options o = s.llama ? Decoder::llama(sizes) : Decoder::gpt2(sizes);
+  o.kv_heads = s.kv_heads;
+  o.hidden = s.hidden;
+  o.tied = true;
+  if (!s.llama) o.mlp = MlpKind::Gelu;
+  return o;
+}
+
+class OurDecoder : public Trainer {
+ public:
+  OurDecoder(const DecoderSizes& sizes, Tensor ids, Tensor targets)
+      : model_(decoder_options(sizes)), ids_(std::move(ids)), targets_(std::move(targets)) {
+    model_.initialize(1);
+  }
+  double step() override {
+    Tape tape;
+    const Tensor loss = model_.loss(ids_, targets_);
+    optimizer_.step(tape.backward(loss));
+    return loss.item();
+  }
+
+ private:
+  Decoder model_;
+  AdamW optimizer_{model_.parameters(), {.lr = 1e-3, .weight_decay = 0.01}};
+  Tensor ids_;
+  Tensor targets_;
+};
+
+/// Bytes of the process in memory.
+std::int64_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  std::int64_t pages = 0;
+  statm >> pages >> pages;
+  return pages * sysconf(_SC_PAGESIZE);
+}
+
 struct Timing {
   std::vector<double> ms;
   std::int64_t faults = 0;
+  std::int64_t bytes = 0;  // that its first steps added to the process
 };
 
 std::int64_t minor_faults() {
@@ -86,55 +130,151 @@ double median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
-void print(const char* who, const Timing& t, std::int64_t batch, double ratio) {
-  const double ms = median(t.ms);
-  std::printf("%-10s %10.2f %10.2f %10.0f %14.1f %12.3f\n", who, ms,
-              *std::ranges::min_element(t.ms), 1000.0 * static_cast<double>(batch) / ms,
-              static_cast<double>(t.faults) / static_cast<double>(t.ms.size()), ratio);
+/// Both sides of a configuration; no peer without libtorch.
+struct Contest {
+  std::string title;
+  const char* unit;
+  std::int64_t items;  // per step
+  std::function<std::unique_ptr<Trainer>()> ours;
+  std::function<std::unique_ptr<Trainer>()> peer;
+};
+
+Contest cnn_contest([[maybe_unused]] int threads) {
+  const Dataset data = make_glyphs({.train = 64, .test = 1}).train;
+  Contest c{"(a) CNN 28x28, batch 64",
+            "images/s",
+            64,
+            [data] { return std::make_unique<OurCnn>(data.x, data.y); },
+            {}};
+#ifdef STEADY_BENCH_PEERS
+  c.peer = [data, threads] {
+    return make_torch_cnn(data.x.data<float>(), data.y.data<std::int64_t>(), threads);
+  };
+#endif
+  return c;
 }
 
-int number(int argc, char** argv, std::string_view name, int fallback) {
-  for (int i = 1; i + 1 < argc; ++i) {
-    int value = 0;
-    const std::string_view text = argv[i + 1];
-    if (argv[i] == name &&
-        std::from_chars(text.data(), text.data() + text.size(), value).ec == std::errc{} &&
-        value > 0) {
-      return value;
-    }
+Contest decoder_contest(std::string title, const DecoderSizes& s, [[maybe_unused]] int threads) {
+  Random random(1, "bench_train");
+  const auto draw = [&] {
+    Tensor t = Tensor::empty({s.batch, s.context}, Dtype::I64);
+    for (std::int64_t& id : t.mutable_data<std::int64_t>("draw")) id = random.below(s.vocabulary);
+    return t;
+  };
+  const Tensor ids = draw();
+  const Tensor targets = draw();
+  Contest c{std::move(title),
+            "tokens/s",
+            s.batch * s.context,
+            [=] { return std::make_unique<OurDecoder>(s, ids, targets); },
+            {}};
+#ifdef STEADY_BENCH_PEERS
+  c.peer = [=] {
+    return make_torch_decoder(s, ids.data<std::int64_t>(), targets.data<std::int64_t>(), threads);
+  };
+#endif
+  return c;
+}
+
+std::unique_ptr<Trainer> warmed_up(const std::function<std::unique_ptr<Trainer>()>& make,
+                                   Timing& timing) {
+  const std::int64_t before = resident_bytes();
+  std::unique_ptr<Trainer> trainer = make();
+  for (int i = 0; i < 3; ++i) (void)trainer->step();
+  timing.bytes = resident_bytes() - before;
+  return trainer;
+}
+
+nlohmann::json print(const char* who, const Timing& t, const Contest& contest, double ratio) {
+  const double ms = median(t.ms);
+  const double faults = static_cast<double>(t.faults) / static_cast<double>(t.ms.size());
+  const double rate = 1000.0 * static_cast<double>(contest.items) / ms;
+  std::printf("%-10s %10.2f %10.2f %10.0f %14.1f %10.0f %12.3f\n", who, ms,
+              *std::ranges::min_element(t.ms), rate, faults, static_cast<double>(t.bytes) / 1e6,
+              ratio);
+  return {{"median_ms", ms},
+          {"items_per_second", rate},
+          {"faults_per_step", faults},
+          {"megabytes", static_cast<double>(t.bytes) / 1e6},
+          {"ours_to_peer", ratio}};
+}
+
+nlohmann::json hold(const Contest& contest, int threads, int steps) {
+  Timing our_time;
+  Timing peer_time;
+  const std::unique_ptr<Trainer> ours = warmed_up(contest.ours, our_time);
+  std::unique_ptr<Trainer> peer;
+  if (contest.peer) peer = warmed_up(contest.peer, peer_time);
+  for (int i = 0; i < steps; ++i) {
+    timed_step(*ours, our_time);
+    if (peer) timed_step(*peer, peer_time);
   }
-  return fallback;
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < peer_time.ms.size(); ++i) {
+    ratios.push_back(our_time.ms[i] / peer_time.ms[i]);
+  }
+  std::printf("%s, %d threads, %d steps\n", contest.title.c_str(), threads, steps);
+  std::printf("%-10s %10s %10s %10s %14s %10s %12s\n", "", "median ms", "min ms", contest.unit,
+              "faults / step", "MB", "ours / peer");
+  nlohmann::json result{{"config", contest.title}, {"threads", threads}, {"steps", steps}};
+  result["ours"] = print("steadygrad", our_time, contest, peer ? median(ratios) : 1.0);
+  if (peer) result["libtorch"] = print("libtorch", peer_time, contest, 1.0);
+  std::fflush(stdout);
+  return result;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int steps = number(argc, argv, "--steps", 30);
-  const int threads = number(argc, argv, "--threads", num_threads());
-  const std::int64_t batch = number(argc, argv, "--batch", 64);
+  std::string config = "a";
+  std::string json;
+  int steps = 30;
+  int threads = num_threads();
+  CLI::App app{"Times training steps, beside libtorch where it was built in."};
+  app.add_option("--config", config, "a, c, d, e or all")
+      ->check(CLI::IsMember({"a", "c", "d", "e", "all"}))
+      ->capture_default_str();
+  app.add_option("--steps", steps, "timed steps of each side")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--threads", threads, "")->check(CLI::Range(1, MaxThreads))->capture_default_str();
+  app.add_option("--json", json, "file for the numbers");
+  CLI11_PARSE(app, argc, argv);
   set_num_threads(threads);
-  const Dataset data = make_glyphs({.train = batch, .test = 1}).train;
-  OurCnn ours(data.x, data.y);
-  std::unique_ptr<Trainer> torch;
-#ifdef STEADY_BENCH_PEERS
-  torch = make_torch_cnn(data.x.data<float>(), data.y.data<std::int64_t>(), threads);
-#endif
-  Timing our_time;
-  Timing torch_time;
-  std::vector<double> ratios;
-  for (int i = -5; i < steps; ++i) {  // five steps to warm up
-    if (i == 0) our_time = torch_time = Timing{};
-    timed_step(ours, our_time);
-    if (torch) timed_step(*torch, torch_time);
+  nlohmann::json results = nlohmann::json::array();
+  const auto chosen = [&](const char* name) { return config == name || config == "all"; };
+  if (chosen("a")) results.push_back(hold(cnn_contest(threads), threads, steps));
+  if (chosen("c")) {
+    results.push_back(hold(
+        decoder_contest("(c) GPT, 4 layers of 128, 16 x 128 tokens", {}, threads), threads, steps));
   }
-  for (std::size_t i = 0; i < torch_time.ms.size(); ++i) {
-    ratios.push_back(our_time.ms[i] / torch_time.ms[i]);
+  if (chosen("d")) {
+    const DecoderSizes sizes{.layers = 6,
+                             .dim = 384,
+                             .heads = 6,
+                             .kv_heads = 6,
+                             .hidden = 1536,
+                             .context = 256,
+                             .batch = 8};
+    results.push_back(
+        hold(decoder_contest("(d) GPT, 6 layers of 384, 8 x 256 tokens", sizes, threads), threads,
+             steps));
   }
-  std::printf("(a) CNN 28x28, batch %ld, %d threads, %d steps\n", static_cast<long>(batch), threads,
-              steps);
-  std::printf("%-10s %10s %10s %10s %14s %12s\n", "", "median ms", "min ms", "images/s",
-              "faults / step", "ours / peer");
-  print("steadygrad", our_time, batch, 1.0);
-  if (torch) print("libtorch", torch_time, batch, median(ratios));
+  if (chosen("e")) {
+    const DecoderSizes sizes{.llama = true,
+                             .layers = 8,
+                             .dim = 512,
+                             .heads = 8,
+                             .kv_heads = 2,
+                             .hidden = 1408,
+                             .context = 256,
+                             .vocabulary = 6400,
+                             .batch = 4};
+    results.push_back(hold(decoder_contest("(e) Llama style, 8 layers of 512, 4 x 256 tokens, "
+                                           "vocabulary 6400",
+                                           sizes, threads),
+                           threads, steps));
+  }
+  if (!json.empty()) std::ofstream(json) << results.dump(1) << '\n';
   return 0;
 }
