@@ -55,7 +55,7 @@ struct Settings {
   std::string text;
   std::string data = "data";
   std::int64_t sample = 300;
-  std::string prompt = "\n";
+  std::string prompt;
   double temperature = 0.8;
   std::int64_t top_k = 0;
   std::int64_t evaluate_every = 500;
@@ -117,9 +117,11 @@ double validation_loss(Decoder& model, const Text& text, std::int64_t context) {
   return sum / count;
 }
 
-std::string write_sample(Decoder& model, const Vocabulary& vocabulary, const Settings& s) {
+std::string write_sample(Decoder& model, const Text& text, const Settings& s) {
   model.eval();
-  const std::vector<std::int64_t> prompt = vocabulary.encode(s.prompt);
+  const std::vector<std::int64_t> prompt = s.prompt.empty()
+                                               ? std::vector{text.train.data<std::int64_t>()[0]}
+                                               : text.vocabulary.encode(s.prompt);
   const auto start = std::chrono::steady_clock::now();
   const std::vector<std::int64_t> ids =
       generate(model, prompt,
@@ -128,10 +130,10 @@ std::string write_sample(Decoder& model, const Vocabulary& vocabulary, const Set
                 .seed = s.seed});
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  const std::string text = vocabulary.decode(ids);
+  const std::string written = text.vocabulary.decode(ids);
   std::printf("sample (temperature %g, %.0f characters/s):\n%s\n", s.temperature,
-              static_cast<double>(s.sample) / seconds, text.c_str());
-  return text;
+              static_cast<double>(s.sample) / seconds, written.c_str());
+  return written;
 }
 
 /// The windows of the training text, epoch after epoch.
@@ -230,7 +232,7 @@ Run train(const NormSpec& norm, const Placement& placement, const Text& text, co
   if (run.diverged_at >= 0) {
     std::printf("diverged at step %ld\n", static_cast<long>(run.diverged_at));
   } else if (s.sample > 0) {
-    run.sample = write_sample(model, text.vocabulary, s);
+    run.sample = write_sample(model, text, s);
   }
   std::fflush(stdout);
   return run;
@@ -306,7 +308,8 @@ void add_options(CLI::App& app, Settings& s) {
   app.add_option("--text", s.text, "a UTF-8 text file");
   app.add_option("--data", s.data, "directory of known texts")->capture_default_str();
   add_number<std::int64_t>(app, "--sample", s.sample, "characters to write at the end", 0);
-  app.add_option("--prompt", s.prompt, "what the sample begins with (default a line break)");
+  app.add_option("--prompt", s.prompt,
+                 "what the sample begins with (default: the text's first character)");
   add_number<double>(app, "--temperature", s.temperature, "of the sample; 0: likeliest", 0.0);
   add_number<std::int64_t>(app, "--top-k", s.top_k, "sample from the k likeliest (0: all)", 0);
   add_number<std::int64_t>(app, "--evaluate-every", s.evaluate_every, "steps between validations",
@@ -342,10 +345,7 @@ int main(int argc, char** argv) {
     set_num_threads(s.threads);
     const TextSource source =
         load_text_source({.file = s.text, .directory = s.data, .text = {.context = s.context}});
-    checked_option("--prompt", [&] {
-      STEADY_CHECK(Error, !s.prompt.empty(), "a sample needs at least one character");
-      return source.text.vocabulary.encode(s.prompt);
-    });
+    checked_option("--prompt", [&] { return source.text.vocabulary.encode(s.prompt); });
     std::printf("%s\n%s\n", source.source.c_str(), library_report().c_str());
     std::vector<Run> runs;
     for (const NormSpec& norm : norms) {

@@ -17,10 +17,10 @@ std::string shown(const SeriesPath& path) {
   return text;
 }
 
-std::vector<hdf5::Column> columns_of(std::span<const Cell> cells,
+std::vector<hdf5::Column> columns_of(std::span<const LogValue> cells,
                                      std::span<const std::int64_t> histogram) {
   std::vector<hdf5::Column> columns{{.name = "step", .kind = hdf5::Column::Kind::I64}};
-  for (const Cell& cell : cells) columns.push_back({.name = std::string(cell.name)});
+  for (const LogValue& cell : cells) columns.push_back({.name = std::string(cell.name)});
   if (!histogram.empty()) {
     columns.push_back({"histogram", hdf5::Column::Kind::I64, std::ssize(histogram)});
   }
@@ -28,7 +28,7 @@ std::vector<hdf5::Column> columns_of(std::span<const Cell> cells,
 }
 
 /// Without building a list: this is asked for every row.
-bool fits(const std::vector<hdf5::Column>& columns, std::span<const Cell> cells,
+bool fits(const std::vector<hdf5::Column>& columns, std::span<const LogValue> cells,
           std::span<const std::int64_t> histogram) {
   const std::size_t extra = histogram.empty() ? 1 : 2;
   if (columns.size() != cells.size() + extra) return false;
@@ -98,7 +98,7 @@ hdf5::Table RunLog::make_table(const SeriesPath& path, std::vector<hdf5::Column>
   return group.create_table(path.back(), std::move(columns));
 }
 
-RunLog::Series& RunLog::series_at(const SeriesPath& path, std::span<const Cell> cells,
+RunLog::Series& RunLog::series_at(const SeriesPath& path, std::span<const LogValue> cells,
                                   std::span<const std::int64_t> histogram) {
   const auto at = series_.find(path);
   if (at == series_.end()) {
@@ -110,12 +110,12 @@ RunLog::Series& RunLog::series_at(const SeriesPath& path, std::span<const Cell> 
   return at->second;
 }
 
-void RunLog::append(const SeriesPath& path, std::int64_t step, std::span<const Cell> cells,
+void RunLog::append(const SeriesPath& path, std::int64_t step, std::span<const LogValue> cells,
                     std::span<const std::int64_t> histogram) {
   STEADY_CHECK(Error, !closed_, "RunLog: '{}' is closed", path_.string());
   std::vector<std::uint64_t>& words = series_at(path, cells, histogram).waiting;
   words.push_back(std::bit_cast<std::uint64_t>(step));
-  for (const Cell& cell : cells) words.push_back(std::bit_cast<std::uint64_t>(cell.value));
+  for (const LogValue& cell : cells) words.push_back(std::bit_cast<std::uint64_t>(cell.value));
   for (const std::int64_t count : histogram) words.push_back(std::bit_cast<std::uint64_t>(count));
   if (o_.flush_seconds < 0) return;
   const auto since = Clock::now() - flushed_;

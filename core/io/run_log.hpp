@@ -18,7 +18,7 @@ namespace steady {
 using SeriesPath = std::vector<std::string>;
 
 /// One number of a row.
-struct Cell {
+struct LogValue {
   std::string_view name;
   double value;
 };
@@ -58,9 +58,9 @@ class RunLog {
   /// Adds a row to a series, which begins with its first row. Throws Error when later rows have
   /// other names or another length of histogram, for a name that is given twice or reserved
   /// ("step", "histogram"), for a path of less than two parts or that runs through another series.
-  void append(const SeriesPath& series, std::int64_t step, std::span<const Cell> cells,
+  void append(const SeriesPath& series, std::int64_t step, std::span<const LogValue> cells,
               std::span<const std::int64_t> histogram = {});
-  void append(const SeriesPath& series, std::int64_t step, std::initializer_list<Cell> cells,
+  void append(const SeriesPath& series, std::int64_t step, std::initializer_list<LogValue> cells,
               std::span<const std::int64_t> histogram = {}) {
     append(series, step, std::span(cells.begin(), cells.size()), histogram);
   }
@@ -76,7 +76,7 @@ class RunLog {
     hdf5::Table table;
     std::vector<std::uint64_t> waiting;  // words of records not yet in the table
   };
-  Series& series_at(const SeriesPath& path, std::span<const Cell> cells,
+  Series& series_at(const SeriesPath& path, std::span<const LogValue> cells,
                     std::span<const std::int64_t> histogram);
   hdf5::Table make_table(const SeriesPath& path, std::vector<hdf5::Column> columns);
   void write();

@@ -50,16 +50,19 @@ RunSeries read_series(const hdf5::Table& table, SeriesPath path) {
   return series;
 }
 
-void read_group(const hdf5::Group& group, const SeriesPath& path, std::vector<RunSeries>& into) {
+void read_group(const hdf5::Group& group, const SeriesPath& path, const SeriesFilter& wanted,
+                std::vector<RunSeries>& into) {
   const auto below = [&](const std::string& name) {
     SeriesPath result = path;
     result.push_back(name);
     return result;
   };
   for (const std::string& name : group.datasets()) {
+    if (wanted && !wanted(below(name))) continue;
     into.push_back(read_series(group.open_table(name), below(name)));
   }
-  for (const std::string& name : group.groups()) read_group(group.group(name), below(name), into);
+  for (const std::string& name : group.groups())
+    read_group(group.group(name), below(name), wanted, into);
 }
 
 }  // namespace
@@ -81,7 +84,7 @@ const RunSeries* RunRecord::find(const SeriesPath& path) const {
   return at == series.end() ? nullptr : &*at;
 }
 
-RunRecord read_run(const std::filesystem::path& path) {
+RunRecord read_run(const std::filesystem::path& path, const SeriesFilter& wanted) {
   const hdf5::File file = hdf5::File::open(path);
   const hdf5::Group root = file.root();
   RunRecord record;
@@ -96,7 +99,7 @@ RunRecord read_run(const std::filesystem::path& path) {
   });
   record.options = root.group("options").attributes();
   record.results = root.group("results").attributes();
-  read_group(root, {}, record.series);
+  read_group(root, {}, wanted, record.series);
   return record;
 }
 

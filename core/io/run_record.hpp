@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <steadygrad/core/io/hdf5.hpp>
 #include <steadygrad/core/io/run_log.hpp>
@@ -44,8 +45,12 @@ struct RunRecord {
 /// The value of that name, or null.
 [[nodiscard]] const hdf5::Value* find(const hdf5::Attributes& attributes, std::string_view name);
 
+/// Which series to read; empty: all.
+using SeriesFilter = std::function<bool(const SeriesPath& path)>;
+
 /// Reads a log that RunLog wrote. Throws IoError, naming file and object, for a file that is
 /// missing, damaged or something else.
-[[nodiscard]] RunRecord read_run(const std::filesystem::path& path);
+[[nodiscard]] RunRecord read_run(const std::filesystem::path& path,
+                                 const SeriesFilter& wanted = {});
 
 }  // namespace steady

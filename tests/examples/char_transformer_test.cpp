@@ -41,12 +41,6 @@ class CharTransformer : public testing::Test {
                                                " --layers 2 --dim 16 --sample 20 --json " +
                                                json_.string() + " " + options);
   }
-  /// A character that the text has, as the option.
-  std::string prompt() {
-    std::string text(1, '\0');
-    std::ifstream(text_).read(text.data(), 1);
-    return " --prompt '" + text + "' ";
-  }
   nlohmann::json run_to_json(const std::string& options) {
     const Outcome result = run(options);
     EXPECT_EQ(result.code, 0) << result.text;
@@ -65,12 +59,12 @@ constexpr const char* Short =
 
 TEST_F(CharTransformer, LossesAndSampleAreTheSameForAnyNumberOfThreads) {
   const nlohmann::json one =
-      run_to_json(Short + ("1" + prompt()) + "--rope --kv-heads 1 --qk-norm rms");
+      run_to_json(Short + std::string("1 --rope --kv-heads 1 --qk-norm rms"));
   EXPECT_EQ(one["train_loss"].size(), 12U);
   EXPECT_EQ(one["validation_loss"].size(), 2U);
   for (const char* threads : {"2", "3"}) {
     const nlohmann::json other =
-        run_to_json(Short + (threads + prompt()) + "--rope --kv-heads 1 --qk-norm rms");
+        run_to_json(Short + std::string(threads) + " --rope --kv-heads 1 --qk-norm rms");
     for (const char* what : {"train_loss", "gradient_norm", "validation_loss", "sample"}) {
       EXPECT_EQ(one[what], other[what]) << what << " at " << threads << " threads";
     }
@@ -78,10 +72,8 @@ TEST_F(CharTransformer, LossesAndSampleAreTheSameForAnyNumberOfThreads) {
 }
 
 TEST_F(CharTransformer, AccumulatedBatchesGiveTheBigBatch) {
-  const nlohmann::json parts =
-      run_to_json("--accumulate 2 --steps 1 --batch 4 --context 16" + prompt());
-  const nlohmann::json whole =
-      run_to_json("--accumulate 1 --steps 1 --batch 8 --context 16" + prompt());
+  const nlohmann::json parts = run_to_json("--accumulate 2 --steps 1 --batch 4 --context 16");
+  const nlohmann::json whole = run_to_json("--accumulate 1 --steps 1 --batch 8 --context 16");
   EXPECT_NEAR(parts["train_loss"][0].get<double>(), whole["train_loss"][0].get<double>(), 1e-6);
   EXPECT_NEAR(parts["gradient_norm"][0].get<double>(), whole["gradient_norm"][0].get<double>(),
               1e-5);
@@ -89,9 +81,10 @@ TEST_F(CharTransformer, AccumulatedBatchesGiveTheBigBatch) {
 
 TEST_F(CharTransformer, TrainsEveryCombinationOfNormsAndPlacements) {
   const Outcome result =
-      run(Short + ("2" + prompt()) +
-          "--norm rms --norm none --placement pre --placement 'mix(post=0.5)' --mlp swiglu "
-          "--gate rezero --no-bias --top-k 3");
+      run(Short +
+          std::string(
+              "2 --norm rms --norm none --placement pre --placement 'mix(post=0.5)' --mlp swiglu "
+              "--gate rezero --no-bias --top-k 3"));
   EXPECT_EQ(result.code, 0);
   EXPECT_THAT(result.text, AllOf(HasSubstr("== rms, pre =="), HasSubstr("== rms, mix(post=0.5) =="),
                                  HasSubstr("== none, pre =="), HasSubstr("validation loss"),
@@ -101,8 +94,7 @@ TEST_F(CharTransformer, TrainsEveryCombinationOfNormsAndPlacements) {
 }
 
 TEST_F(CharTransformer, LearnsMoreThanCharacterFrequencies) {
-  const nlohmann::json json =
-      run_to_json("--steps 300 --context 16 --batch 8 --lr 1e-2" + prompt());
+  const nlohmann::json json = run_to_json("--steps 300 --context 16 --batch 8 --lr 1e-2");
   EXPECT_LT(json["validation_loss"][0].get<double>(), json["train_loss"][0].get<double>() - 0.4);
 }
 

@@ -94,6 +94,22 @@ TEST(RunLog, NumbersKeepTheirBits) {
   }
 }
 
+TEST(RunLog, ReadsOnlyTheSeriesThatAreWanted) {
+  const std::filesystem::path path =
+      std::filesystem::temp_directory_path() / "steady_run_log_wanted.h5";
+  {
+    RunLog log(path, {{"lr", 0.5}});
+    log.append({"a", "x"}, 0, {{"v", 1.0}});
+    log.append({"a", "y"}, 0, {{"v", 2.0}});
+    log.close();
+  }
+  const RunRecord record = read_run(path, [](const SeriesPath& p) { return p.back() == "y"; });
+  ASSERT_EQ(record.series.size(), 1U);
+  EXPECT_EQ(record.series[0].column("v"), std::vector<double>{2.0});
+  EXPECT_EQ(record.options.size(), 1U);
+  std::filesystem::remove(path);
+}
+
 TEST(RunLog, EqualRunsGiveEqualFiles) {
   const test::TemporaryDirectory directory;
   const auto path = directory.path() / "run.h5";
