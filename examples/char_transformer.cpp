@@ -13,7 +13,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <limits>
+#include <optional>
 #include <steadygrad/steadygrad.hpp>
 #include <string>
 #include <vector>
@@ -53,6 +53,7 @@ struct Settings {
   std::uint64_t seed = 1;
   int threads = num_threads();
   std::string text;
+  bool bytes = false;
   std::string data = "data";
   std::int64_t sample = 300;
   std::string prompt;
@@ -71,15 +72,10 @@ struct Run {
   std::vector<double> gradient_norm;    // per step, before clipping
   std::vector<double> validation_loss;  // per evaluation
   std::vector<std::int64_t> evaluated_at;
-  std::int64_t diverged_at = -1;
+  std::int64_t diverged_at = -1;  // the step that gave no finite number
   std::int64_t parameters = 0;
   double tokens_per_second = 0;
   std::string sample;
-
-  [[nodiscard]] double best_validation() const {
-    return validation_loss.empty() ? std::numeric_limits<double>::quiet_NaN()
-                                   : std::ranges::min(validation_loss);
-  }
 };
 
 /// Throws for options that do not fit together, before anything is read or printed.
@@ -100,6 +96,10 @@ Decoder::Options decoder_options(const NormSpec& norm, const Placement& placemen
   o.bias = s.bias;
   o.dropout = s.dropout;
   return o;
+}
+
+TextOptions text_options(const Settings& s) {
+  return {.unit = s.bytes ? TextUnit::Byte : TextUnit::Character, .context = s.context};
 }
 
 /// Mean loss over the validation text, every character once.
@@ -180,6 +180,15 @@ StepResult forward_backward(Decoder& model, TrainingWindows& data, std::int64_t 
   return {loss, sum.take_average()};
 }
 
+/// Limits the norm of the gradients and returns what it was; nothing when it is not finite.
+std::optional<double> clipped(Gradients& gradients, const Optimizer& optimizer, double limit) {
+  try {
+    return clip_grad_norm(gradients, optimizer.parameters(), {.max_norm = limit}).norm;
+  } catch (const NonFiniteError&) {
+    return std::nullopt;
+  }
+}
+
 Run train(const NormSpec& norm, const Placement& placement, const Text& text, const Settings& s) {
   Decoder model(decoder_options(norm, placement, s, text.vocabulary.size()));
   model.initialize(s.seed);
@@ -201,22 +210,26 @@ Run train(const NormSpec& norm, const Placement& placement, const Text& text, co
     optimizer.set_lr(schedule(step));
     StepResult result = forward_backward(model, data, s.accumulate);
     run.train_loss.push_back(result.loss);
-    if (!std::isfinite(result.loss)) {
+    const std::optional<double> length =
+        std::isfinite(result.loss) ? clipped(result.gradients, optimizer, s.clip) : std::nullopt;
+    if (!length) {
       run.diverged_at = step;
       break;
     }
-    const ClipReport clipped =
-        clip_grad_norm(result.gradients, optimizer.parameters(), {.max_norm = s.clip});
-    run.gradient_norm.push_back(clipped.norm);
+    run.gradient_norm.push_back(*length);
     optimizer.step(result.gradients);
     progress.step(s.batch * s.context * s.accumulate,
-                  {{"loss", result.loss}, {"gradient norm", clipped.norm}});
+                  {{"loss", result.loss}, {"gradient norm", *length}});
     if ((step + 1) % s.evaluate_every == 0 || step + 1 == s.steps) {
       const auto before = std::chrono::steady_clock::now();
       run.validation_loss.push_back(validation_loss(model, text, s.context));
       run.evaluated_at.push_back(step + 1);
       evaluating +=
           std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
+      if (!std::isfinite(run.validation_loss.back())) {
+        run.diverged_at = step;
+        break;
+      }
     }
   }
   progress.finish();
@@ -287,7 +300,8 @@ void add_options(CLI::App& app, Settings& s) {
   app.add_option("--qk-norm", s.qk_norm, "norm of queries and keys")->capture_default_str();
   app.add_option("--mlp", s.mlp, "gelu, gelu_tanh, relu or swiglu")->capture_default_str();
   app.add_flag("--rope", s.rope, "rotary positions instead of learned ones");
-  app.add_flag("!--no-bias", s.bias, "linear maps without biases");
+  app.add_flag_callback(
+      "--no-bias", [&s] { s.bias = false; }, "linear maps without biases");
   add_number<std::int64_t>(app, "--layers", s.layers, "blocks", 1);
   add_number<std::int64_t>(app, "--dim", s.dim, "features", 1);
   add_number<std::int64_t>(app, "--heads", s.heads, "query heads", 1);
@@ -305,7 +319,8 @@ void add_options(CLI::App& app, Settings& s) {
   add_number<std::uint64_t>(app, "--seed", s.seed, "of weights, windows and sample");
   add_number<int>(app, "--threads", s.threads, "changes the speed, never the numbers", 1,
                   MaxThreads);
-  app.add_option("--text", s.text, "a UTF-8 text file");
+  app.add_option("--text", s.text, "a file to learn: UTF-8, or any with --bytes");
+  app.add_flag("--bytes", s.bytes, "one token per byte instead of per character");
   app.add_option("--data", s.data, "directory of known texts")->capture_default_str();
   add_number<std::int64_t>(app, "--sample", s.sample, "characters to write at the end", 0);
   app.add_option("--prompt", s.prompt,
@@ -344,7 +359,7 @@ int main(int argc, char** argv) {
     const JsonFile file(s.json);
     set_num_threads(s.threads);
     const TextSource source =
-        load_text_source({.file = s.text, .directory = s.data, .text = {.context = s.context}});
+        load_text_source({.file = s.text, .directory = s.data, .text = text_options(s)});
     checked_option("--prompt", [&] { return source.text.vocabulary.encode(s.prompt); });
     std::printf("%s\n%s\n", source.source.c_str(), library_report().c_str());
     std::vector<Run> runs;

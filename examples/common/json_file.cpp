@@ -27,7 +27,8 @@ void JsonFile::write(const nlohmann::json& value) const {
   if (path_.empty()) return;
   const auto partial = partial_path(path_);
   std::ofstream out(partial, std::ios::binary);
-  out << value.dump(1) << '\n';
+  // Text of bytes need not be UTF-8, which JSON is.
+  out << value.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
   out.close();
   std::error_code failure;
   if (out.good()) std::filesystem::rename(partial, path_, failure);

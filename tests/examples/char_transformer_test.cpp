@@ -49,7 +49,6 @@ class CharTransformer : public testing::Test {
     return json;
   }
 
- private:
   std::filesystem::path text_;
   std::filesystem::path json_;
 };
@@ -91,6 +90,29 @@ TEST_F(CharTransformer, TrainsEveryCombinationOfNormsAndPlacements) {
                                  HasSubstr("largest gradient norm"), HasSubstr("sample")));
   EXPECT_THAT(result.text, testing::Not(HasSubstr("\r")));  // CASES RT-10: not a terminal
   EXPECT_THAT(result.text, testing::Not(HasSubstr("\x1b")));
+}
+
+TEST_F(CharTransformer, ARunThatDivergesIsARowOfTheTable) {
+  // What stops being finite: the weights in the last update, a gradient before its loss, the loss.
+  for (const char* options : {"--steps 1 --lr 1e38", "--steps 30 --lr 30", "--steps 12 --lr 1e6"}) {
+    const nlohmann::json json = run_to_json(
+        "--norm none --norm layer --placement none --placement post --mlp relu --heads 2 "
+        "--context 16 --batch 2 --warmup 0 --weight-decay 0 --clip 1e30 " +
+        std::string(options));
+    ASSERT_EQ(json["runs"].size(), 4U) << options;
+    EXPECT_GE(json["runs"][0]["diverged_at"].get<int>(), 0) << options;
+    EXPECT_EQ(json["runs"][0]["sample"], "") << options;
+  }
+}
+
+TEST_F(CharTransformer, LearnsAnyFileByItsBytes) {
+  std::ofstream(text_, std::ios::binary | std::ios::app) << "caf\xE9";
+  const Outcome characters = run("--steps 1 --context 16");
+  EXPECT_EQ(characters.code, 1) << characters.text;
+  EXPECT_THAT(characters.text, HasSubstr("is not UTF-8 at byte 4003"));
+  const nlohmann::json json =
+      run_to_json("--bytes --steps 1 --context 16 --heads 2 --temperature 100");
+  EXPECT_NEAR(json["train_loss"][0].get<double>(), std::log(256.0), 0.2);
 }
 
 TEST_F(CharTransformer, LearnsMoreThanCharacterFrequencies) {
