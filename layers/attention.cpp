@@ -28,6 +28,8 @@ Attention::Options checked(Attention::Options o) {
                "Attention: dropout must be in [0, 1); got {}", o.dropout);
   STEADY_CHECK(Error, std::isfinite(o.scale) && o.scale >= 0.0,
                "Attention: scale must be positive, or 0 for 1 / sqrt(head_dim); got {}", o.scale);
+  STEADY_CHECK(Error, !o.fused || !o.value_init || o.weight_init,
+               "Attention: with fused, value_init needs weight_init");
   if (!o.value_init) o.value_init = o.weight_init;
   return o;
 }

@@ -59,7 +59,7 @@ class Attention : public Layer {
     bool head_scale = false;                ///< a learned factor per head (NormFormer)
     double dropout = 0.0;                   ///< probability of zero
     Init weight_init = {};                  ///< of q and k; empty: that of Linear
-    Init value_init = {};                   ///< of v; empty: weight_init
+    Init value_init = {};                   ///< of v; empty: weight_init, which it needs when fused
     Init out_init = {};                     ///< of the output; empty: that of Linear
     Init bias_init = {};
     AttentionNames names = {};

@@ -25,8 +25,8 @@ Decoder::Options checked(Decoder::Options o) {
   STEADY_CHECK(Error, std::isfinite(o.init_std) && o.init_std >= 0.0,
                "Decoder: init_std must be positive, or 0 for the parts' defaults; got {}",
                o.init_std);
-  STEADY_CHECK(Error, o.rope_theta > 0.0, "Decoder: rope_theta must be positive; got {}",
-               o.rope_theta);
+  STEADY_CHECK(Error, std::isfinite(o.rope_theta) && o.rope_theta > 0.0,
+               "Decoder: rope_theta must be finite and positive; got {}", o.rope_theta);
   return o;
 }
 

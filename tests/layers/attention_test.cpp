@@ -93,6 +93,9 @@ TEST(Attention, OptionsThatDoNotFitAreRefusedAtConstruction) {
   EXPECT_THROW(Attention({.dim = 4, .dropout = 1.0}), Error);
   EXPECT_THROW(Attention({.dim = 4, .scale = -1.0}), Error);
   EXPECT_THROW(Attention({.dim = 0}), Error);
+  EXPECT_THAT(
+      message_of([] { Attention({.dim = 4, .fused = true, .value_init = constant_init(1.0)}); }),
+      HasSubstr("value_init needs weight_init"));
 }
 
 TEST(Attention, NamesItsPartsByFamily) {

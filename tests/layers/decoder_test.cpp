@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/ops/elementwise.hpp>
 #include <steadygrad/core/ops/loss.hpp>
@@ -64,6 +65,8 @@ TEST(Decoder, OptionsThatDoNotFitAreRefusedAtConstruction) {
               HasSubstr("unknown norm 'nrom'"));
   EXPECT_THAT(message([](auto& o) { o.init_std = -1; }), HasSubstr("init_std"));
   EXPECT_THAT(message([](auto& o) { o.dropout = 1; }), HasSubstr("dropout"));
+  EXPECT_THAT(message([](auto& o) { o.rope_theta = std::numeric_limits<double>::infinity(); }),
+              HasSubstr("rope_theta must be finite"));
 }
 
 TEST(Decoder, MoreTokensThanTheContextAreOneClearError) {
