@@ -27,8 +27,9 @@ struct DecoderInputs {
 /// GPT-2 style with gpt2(), the Llama family with llama(), and everything between by options. The
 /// names in state() are the family's. Initial weights: normal of deviation init_std, those that
 /// write into the residual stream divided by sqrt(2 layers) when scale_residual_init is set
-/// [Radford et al. 2019], times the placement's gain [DeepNet]; biases 0; init_std = 0 leaves every
-/// part its own default. Throws Error for options that do not fit together; in a call for more
+/// [Radford et al. 2019], times the placement's gain [DeepNet; for its own initial weights set
+/// scale_residual_init = false]; biases 0; init_std = 0 leaves every part its own default, without
+/// that gain. Throws Error for options that do not fit together; in a call for more
 /// tokens than `context`, ids that are no rows of the table, and what the parts throw.
 class Decoder : public Layer {
  public:
@@ -68,7 +69,8 @@ class Decoder : public Layer {
   [[nodiscard]] static Options gpt2(const Sizes& sizes);
   /// Pre-norm RMSNorm, rotary positions, SwiGlu, no biases, untied.
   [[nodiscard]] static Options llama(const Sizes& sizes);
-  /// llama with norms of queries and keys, theta 1e6, tied.
+  /// llama with norms of queries and keys, theta 1e6, tied. For weights of a file set `hidden` to
+  /// its intermediate_size: MiniMind's rule for it has changed between versions.
   [[nodiscard]] static Options minimind(const Sizes& sizes, std::int64_t kv_heads);
 
   explicit Decoder(Options options);

@@ -19,7 +19,8 @@ struct BlockInputs {
 };
 
 /// One layer of a Transformer: self attention, cross attention when asked for, feed-forward, each a
-/// residual branch with the norms of its placement. x, y: [B, T, dim].
+/// residual branch with the norms of its placement. x, y: [B, T, dim]. Initial weights are those of
+/// the options: a placement's initial_gain (deepnorm) is applied by Decoder, not here.
 class TransformerBlock : public Layer {
  public:
   struct Options {

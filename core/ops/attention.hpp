@@ -25,10 +25,12 @@ struct AttentionOptions {
 ///   y[b, i, h] = sum_j D(softmax_j(scale q[b, i, h] . k[b, j, g])) v[b, j, g],   g = h / (H / Hkv)
 /// over the keys j that are not masked and, when causal, not in the query's future; D is the
 /// dropout. q, y: [B, Tq, H, d]; k, v: [B, Tk, Hkv, d], H a multiple of Hkv; f32 or f64. A query
-/// that may see no key gets zeros and passes no gradient. The weights are never stored: backward
-/// computes them again from a saved log-sum-exp, block by block. Differentiable to any order (a
-/// recorded backward is made of plain operations). Throws ShapeError for shapes and dtypes, Error
-/// for a dropout outside [0, 1), a negative scale and a call number that is too large.
+/// that may see no key gets zeros and passes no gradient. A NaN or an infinity in a key or value
+/// may reach queries that do not see it (0 * NaN), but not from before the first or behind the last
+/// key that the mask keeps. The weights are never stored: backward computes them again from a saved
+/// log-sum-exp, block by block. Differentiable to any order (a recorded backward is made of plain
+/// operations). Throws ShapeError for shapes and dtypes, Error for a dropout outside [0, 1), a
+/// negative scale and a call number that is too large.
 [[nodiscard]] Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                const AttentionOptions& options = {});
 

@@ -152,7 +152,7 @@ TEST_P(GoldenTransformer, TenAdamWStepsOfGptFollowPyTorch) {
                    .weight_decay = c.attribute_double("weight_decay_matrices")});
   const Tensor losses = c.tensor("losses");
   const Tensor norms = c.tensor("grad_norms");
-  const double tolerance = dtype == Dtype::F64 ? 1e-9 : 1e-4;
+  const double tolerance = tolerance_of(dtype);
   for (std::int64_t step = 0; step < losses.numel(); ++step) {
     SCOPED_TRACE(step);
     const auto at = static_cast<std::size_t>(step);
