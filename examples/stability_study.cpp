@@ -6,7 +6,8 @@
 //
 // Each cell of the plan is a run of its own with a log (HDF5) in OUT/cells. Finished cells are
 // kept: a study that was stopped goes on where it was, and --force begins again. A run that
-// diverges or fails is a result. build/bin/report makes the report from the logs.
+// diverges or fails is a result; the next run tries again what failed. build/bin/report makes the
+// report from the logs.
 #include <cstdio>
 #include <steadygrad/steadygrad.hpp>
 #include <string>
@@ -35,6 +36,7 @@ int main(int argc, char** argv) {
   std::string out = "study";
   std::string progress = "auto";
   std::string cell;
+  std::int64_t parent = 0;
   bool list_only = false;
   CLI::App app{"Trains networks under every choice of norm and watches their gradients."};
   app.add_option("--plan", plan_name, "quick, default, full or a plan file")->capture_default_str();
@@ -46,10 +48,12 @@ int main(int argc, char** argv) {
   app.add_flag("--list", list_only, "print the cells and end");
   app.add_option("--progress", progress, "auto, bar, plain or off")->capture_default_str();
   app.add_option("--run-cell", cell, "run one cell, given as JSON")->group("");
+  add_number<std::int64_t>(app, "--parent", parent, "end with this process", 0)->group("");
   return run_program(app, argc, argv, [&] {
     o.out = out;
     o.progress = checked_option("--progress", [&] { return parse_progress_mode(progress); });
     if (!cell.empty()) {
+      if (parent > 0) end_with_parent(parent);
       set_num_threads(o.threads);
       const Cell one = checked_option("--run-cell", [&] { return parse_cell(cell); });
       run_cell(one, cell_file(o.out, one), o.data);

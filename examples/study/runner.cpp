@@ -4,15 +4,19 @@
 #include <fmt/format.h>
 #include <spawn.h>
 #include <sys/file.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <map>
 #include <sstream>
 #include <steadygrad/core/error.hpp>
+#include <steadygrad/core/io/run_record.hpp>
 
 #include "examples/common/text_file.hpp"
 
@@ -59,6 +63,18 @@ std::string ending(int status, const fs::path& errors) {
   return text.empty() ? fmt::format("exit code {}", WEXITSTATUS(status)) : text;
 }
 
+/// Whether an earlier run left a result there. A log that cannot be read is none.
+bool is_finished(const fs::path& file) {
+  if (!fs::exists(file)) return false;
+  try {
+    const RunRecord run = read_run(file, [](const SeriesPath&) { return false; });
+    const hdf5::Value* status = find(run.results, "status");
+    return run.complete && status != nullptr && hdf5::to_string(*status) != "failed";
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 /// The processes of a study.
 class Workers {
  public:
@@ -69,10 +85,17 @@ class Workers {
 
   void start(const Cell& cell) {
     const fs::path errors = fs::path(cell_file(o_.out, cell)).replace_extension(".err");
-    const std::vector<std::string> words{
-        "stability_study", "--run-cell",    to_json(cell).dump(),
-        "--out",           o_.out.string(), "--data",
-        o_.data,           "--threads",     std::to_string(o_.threads)};
+    const std::vector<std::string> words{"stability_study",
+                                         "--run-cell",
+                                         to_json(cell).dump(),
+                                         "--out",
+                                         o_.out.string(),
+                                         "--data",
+                                         o_.data,
+                                         "--threads",
+                                         std::to_string(o_.threads),
+                                         "--parent",
+                                         std::to_string(::getpid())};
     std::vector<char*> argv;
     for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
     argv.push_back(nullptr);
@@ -118,6 +141,11 @@ fs::path cell_file(const fs::path& out, const Cell& cell) {
   return out / "cells" / (cell_id(cell) + ".h5");
 }
 
+void end_with_parent(std::int64_t parent) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) std::_Exit(1);  // it ended before the line above
+}
+
 StudySummary run_study(const Plan& plan, const StudyOptions& options) {
   std::error_code error;
   fs::create_directories(options.out / "cells", error);
@@ -129,7 +157,7 @@ StudySummary run_study(const Plan& plan, const StudyOptions& options) {
   for (const Cell& cell : plan.cells()) {
     const fs::path file = cell_file(options.out, cell);
     if (options.force) fs::remove(file);
-    if (fs::exists(file)) {
+    if (is_finished(file)) {
       ++summary.kept;
     } else {
       todo.push_back(cell);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -19,7 +20,7 @@ struct StudyOptions {
 };
 
 struct StudySummary {
-  int kept = 0;    ///< finished by an earlier run
+  int kept = 0;    ///< finished by an earlier run, trained or not, but not failed
   int ran = 0;     ///< finished now
   int failed = 0;  ///< of those that ran: ended by an error or a signal; recorded as such
 };
@@ -28,10 +29,15 @@ struct StudySummary {
 /// log grows as <cell_id>.partial.h5.
 [[nodiscard]] std::filesystem::path cell_file(const std::filesystem::path& out, const Cell& cell);
 
-/// Runs the cells of a plan that have no log yet, each in a process of its own (this program with
-/// --run-cell), so that one that crashes is a result like any other. The plan is written to
-/// out/plan.json. Throws IoError when `out` cannot be written or another study holds it.
+/// Runs the cells of a plan that have no log yet or failed, each in a process of its own (this
+/// program with --run-cell), so that one that crashes is a result like any other. A cell that
+/// failed runs again because its reason may be gone (memory, a signal); one that diverged is kept.
+/// The plan is written to out/plan.json. Throws IoError when `out` cannot be written or another
+/// study holds it.
 StudySummary run_study(const Plan& plan, const StudyOptions& options);
+
+/// Makes this process end as soon as the process `parent`, which started it, does.
+void end_with_parent(std::int64_t parent);
 
 /// Trains one cell and writes its log; what the processes do.
 void run_cell(const Cell& cell, const std::filesystem::path& file, const std::string& data);
