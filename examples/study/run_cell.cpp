@@ -92,13 +92,19 @@ void log_signal_to_noise(Task& task, RunLog& log) {
 
 /// Sharpness and predictiveness of the initial model on its first batch.
 void log_curvature(Task& task, RunLog& log) {
+  const NoStateUpdate still;
   const Dataset batch = task.training(0);
   const LossFunction loss = [&] { return cross_entropy(task.model()(batch.x), batch.y); };
   std::vector<Tensor> leaves;
   for (const Parameter& p : task.model().parameters()) leaves.push_back(p.value);
-  const Eigenvalue top = top_eigenvalue(loss, leaves, {.iterations = 20, .tolerance = 1e-2});
-  log.set("sharpness", top.value);
-  log.set("sharpness_residual", top.residual);
+  try {
+    const Eigenvalue top = top_eigenvalue(loss, leaves, {.iterations = 20, .tolerance = 1e-2});
+    log.set("sharpness", top.value);
+    log.set("sharpness_residual", top.residual);
+  } catch (const NonFiniteError& error) {
+    log.set("sharpness", NAN);
+    log.set("sharpness_reason", std::string(error.what()));
+  }
   const std::vector<double> rates{0.025, 0.05, 0.1, 0.2, 0.4};
   for (const AlongGradient& a : along_gradient(loss, leaves, rates)) {
     log.append({"training", "along_gradient"}, 0,
@@ -117,7 +123,7 @@ std::string first_non_finite(Task& task, const Dataset& batch) {
     const AnomalyMode anomaly;
     Tape tape;
     (void)tape.backward(cross_entropy(task.model()(batch.x), batch.y));
-    return "the update";
+    return "";
   } catch (const NonFiniteError& error) {
     return error.what();
   }
@@ -167,19 +173,19 @@ class Run {
     const Dataset batch = task_.training(step);
     double norm = NAN;
     double value = NAN;
-    {
+    std::string refused;  // by the gradient norm, or by statistics that it would spoil
+    try {
       Tape tape;
       const Tensor loss = cross_entropy(task_.model()(batch.x), batch.y);
       value = loss.item();
       const Gradients gradients = tape.backward(loss);
-      try {
-        norm = grad_norm(gradients, optimizer_->parameters());
-      } catch (const NonFiniteError&) {
-        norm = INFINITY;
-      }
+      norm = INFINITY;  // unless it is a number
+      norm = grad_norm(gradients, optimizer_->parameters());
       if (std::isfinite(value) && std::isfinite(norm) && cell_.steps > 0) {
         optimizer_->step(gradients);
       }
+    } catch (const NonFiniteError& error) {
+      refused = error.what();
     }
     log_.append({"training", "step"}, step, {{"loss", value}, {"lr", lr}, {"gradient_norm", norm}});
     if (std::isfinite(value) && std::isfinite(norm)) {
@@ -188,7 +194,8 @@ class Run {
     }
     diverged_ = true;
     log_.set("diverged_at", step);
-    log_.set("first_non_finite", first_non_finite(task_, batch));
+    const std::string first = first_non_finite(task_, batch);
+    log_.set("first_non_finite", first.empty() ? refused : first);
   }
 
   void validate() {
