@@ -25,36 +25,45 @@ constexpr std::array Models{"mlp",          "residual_mlp", "cnn",
 constexpr std::array Optimizers{"sgd", "plain_sgd", "adamw"};
 constexpr std::array Inputs{"raw", "minmax", "standardize"};
 constexpr std::array Figures{"profile", "loss", "stability", "batch", "growth"};
-constexpr std::size_t MostCells = 5000;
-constexpr std::size_t MostBytes = std::size_t{1} << 20U;
+constexpr std::size_t MostCells = 2000;
+constexpr std::size_t MostBytes = std::size_t{1} << 22U;  // MostCells written out are a quarter
+
+/// A value or name for a message: as JSON, so without control characters, and short.
+std::string shown(const Json& value) {
+  const std::string text = value.dump(-1, ' ', true);
+  return text.size() <= 60 ? text : text.substr(0, 57) + "...";
+}
 
 template <std::size_t N>
 void check_choice(std::string_view key, const std::string& value,
                   const std::array<const char*, N>& choices) {
-  STEADY_CHECK(Error, std::ranges::find(choices, value) != choices.end(), "{}: one of {}; got '{}'",
-               key, fmt::join(choices, ", "), value);
+  STEADY_CHECK(Error, std::ranges::find(choices, value) != choices.end(), "{}: one of {}; got {}",
+               key, fmt::join(choices, ", "), shown(value));
 }
 
 std::string text_of(const Json& value) {
-  STEADY_CHECK(Error, value.is_string(), "needs text; got {}", value.dump());
-  return value.get<std::string>();
+  STEADY_CHECK(Error, value.is_string(), "needs text; got {}", shown(value));
+  auto text = value.get<std::string>();
+  STEADY_CHECK(Error, std::ranges::none_of(text, [](char c) { return c >= 0 && c < ' '; }),
+               "needs text without control characters; got {}", shown(value));
+  return text;
 }
 
 std::int64_t integer_of(const Json& value, std::int64_t low, std::int64_t high) {
-  STEADY_CHECK(Error, value.is_number_integer(), "needs an integer; got {}", value.dump());
+  STEADY_CHECK(Error, value.is_number_integer(), "needs an integer; got {}", shown(value));
   const bool beyond = value.is_number_unsigned() &&
                       value.get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX);
   const std::int64_t n = beyond ? INT64_MAX : value.get<std::int64_t>();
-  STEADY_CHECK(Error, n >= low && n <= high, "needs an integer in [{}, {}]; got {}", low, high,
-               value.dump());
+  STEADY_CHECK(Error, !beyond && n >= low && n <= high, "needs an integer in [{}, {}]; got {}", low,
+               high, shown(value));
   return n;
 }
 
 double number_of(const Json& value, double low, double high) {
-  STEADY_CHECK(Error, value.is_number(), "needs a number; got {}", value.dump());
+  STEADY_CHECK(Error, value.is_number(), "needs a number; got {}", shown(value));
   const auto x = value.get<double>();
   STEADY_CHECK(Error, x >= low && x <= high, "needs a number in [{}, {}]; got {}", low, high,
-               value.dump());
+               shown(value));
   return x;
 }
 
@@ -115,7 +124,7 @@ const std::vector<Member>& members() {
       member<bool>("curvature", &Cell::curvature,
                    [](const Json& value) {
                      STEADY_CHECK(Error, value.is_boolean(), "needs true or false; got {}",
-                                  value.dump());
+                                  shown(value));
                      return value.get<bool>();
                    }),
   };
@@ -134,7 +143,7 @@ void set_member(Cell& cell, const std::string& key, const Json& value) {
   }
   std::vector<std::string_view> keys;
   for (const Member& m : members()) keys.emplace_back(m.key);
-  throw Error(fmt::format("unknown key '{}'; a cell has {}", key, fmt::join(keys, ", ")));
+  throw Error(fmt::format("unknown key {}; a cell has {}", shown(key), fmt::join(keys, ", ")));
 }
 
 /// "placement, warmup" as {"placement", "warmup"}.
@@ -152,7 +161,7 @@ std::vector<std::string> joined_keys(const std::string& key) {
 /// Every cell once for each value of one key of `vary`.
 std::vector<Cell> vary(const std::vector<Cell>& cells, const std::string& key, const Json& values) {
   STEADY_CHECK(Error, values.is_array() && !values.empty(), "'{}' needs a list of values; got {}",
-               key, values.dump());
+               key, shown(values));
   STEADY_CHECK(Error, cells.size() * values.size() <= MostCells, "'{}' makes more than {} cells",
                key, MostCells);
   const std::vector<std::string> keys = joined_keys(key);
@@ -160,12 +169,12 @@ std::vector<Cell> vary(const std::vector<Cell>& cells, const std::string& key, c
   for (const Cell& cell : cells) {
     for (const Json& value : values) {
       Cell& varied = result.emplace_back(cell);
-      if (keys.size() == 1) {
-        set_member(varied, key, value);
+      if (keys.size() < 2) {
+        set_member(varied, keys.empty() ? key : keys[0], value);
         continue;
       }
       STEADY_CHECK(Error, value.is_array() && value.size() == keys.size(),
-                   "'{}' needs lists of {} values; got {}", key, keys.size(), value.dump());
+                   "'{}' needs lists of {} values; got {}", key, keys.size(), shown(value));
       for (std::size_t i = 0; i < keys.size(); ++i) set_member(varied, keys[i], value[i]);
     }
   }
@@ -181,12 +190,12 @@ bool is_identifier(const std::string& text) {
 void check_keys(const Json& object, const std::vector<std::string_view>& known) {
   for (const auto& [key, value] : object.items()) {
     STEADY_CHECK(Error, std::ranges::find(known, key) != known.end(),
-                 "unknown key '{}'; known are {}", key, fmt::join(known, ", "));
+                 "unknown key {}; known are {}", shown(key), fmt::join(known, ", "));
   }
 }
 
 Cell cell_of(const Json& json) {
-  STEADY_CHECK(Error, json.is_object(), "a cell is an object; got {}", json.dump());
+  STEADY_CHECK(Error, json.is_object(), "a cell is an object; got {}", shown(json));
   Cell cell;
   for (const auto& [key, value] : json.items()) set_member(cell, key, value);
   return cell;
@@ -219,12 +228,12 @@ void read_cells(const Json& json, Question& q) {
   const Json known = to_json(Cell{});
   for (const Json& key : json["varied"]) {
     q.vary.push_back(text_of(key));
-    STEADY_CHECK(Error, known.contains(q.vary.back()), "'varied': unknown key '{}'", q.vary.back());
+    STEADY_CHECK(Error, known.contains(q.vary.back()), "'varied': unknown key {}", shown(key));
   }
 }
 
 Question parse_question(const Json& json) {
-  STEADY_CHECK(Error, json.is_object(), "is an object; got {}", json.dump());
+  STEADY_CHECK(Error, json.is_object(), "is an object; got {}", shown(json));
   check_keys(json, {"id", "title", "text", "figure", "base", "vary", "cells", "varied"});
   const auto text = [&](const char* key) {
     STEADY_CHECK(Error, json.contains(key), "needs '{}'", key);
@@ -237,7 +246,7 @@ Question parse_question(const Json& json) {
   Question q;
   q.id = text("id");
   STEADY_CHECK(Error, is_identifier(q.id),
-               "'id' is made of a-z, 0-9, - and _, for it names files; got '{}'", q.id);
+               "'id' is made of a-z, 0-9, - and _, for it names files; got {}", shown(q.id));
   q.title = text("title");
   q.text = json.contains("text") ? text("text") : "";
   q.figure = text("figure");
@@ -249,7 +258,7 @@ Question parse_question(const Json& json) {
   q.cells = {json.contains("base") ? cell_of(json["base"]) : Cell{}};
   if (json.contains("vary")) {
     STEADY_CHECK(Error, json["vary"].is_object(), "'vary' is an object; got {}",
-                 json["vary"].dump());
+                 shown(json["vary"]));
     for (const auto& [key, values] : json["vary"].items()) {
       q.cells = vary(q.cells, key, values);
       std::ranges::copy(joined_keys(key), std::back_inserter(q.vary));
@@ -293,12 +302,14 @@ Json to_json(const Plan& plan) {
 Cell parse_cell(std::string_view json) { return cell_of(parse_json(json, "cell")); }
 
 std::string cell_id(const Cell& cell) {
-  std::string norm;
-  for (const char c : cell.norm.substr(0, 24)) {
-    norm += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
-  }
-  return fmt::format("{}-{}-{}-d{}-w{}-b{}-lr{:g}-s{}-{:08x}", cell.model, norm, cell.placement,
-                     cell.depth, cell.width, cell.batch, cell.lr, cell.seed,
+  const auto word = [](const std::string& text) {
+    std::string safe = text.substr(0, 24);
+    std::ranges::replace_if(
+        safe, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '_');
+    return safe;
+  };
+  return fmt::format("{}-{}-{}-d{}-w{}-b{}-lr{:g}-s{}-{:08x}", cell.model, word(cell.norm),
+                     word(cell.placement), cell.depth, cell.width, cell.batch, cell.lr, cell.seed,
                      static_cast<std::uint32_t>(fnv1a(to_json(cell).dump())));
 }
 
@@ -332,12 +343,15 @@ Plan parse_plan(std::string_view text, const std::string& source) {
     throw Error(fmt::format("{}: {}", source, error.what()));
   }
   std::set<std::string> ids;
+  std::size_t cells = 0;
   for (const Json& question : json["questions"]) {
     const std::size_t number = plan.questions.size() + 1;
     try {
       plan.questions.push_back(parse_question(question));
       STEADY_CHECK(Error, ids.insert(plan.questions.back().id).second, "the id '{}' is taken",
                    plan.questions.back().id);
+      cells += plan.questions.back().cells.size();
+      STEADY_CHECK(Error, cells <= MostCells, "the plan has more than {} cells", MostCells);
     } catch (const Error& error) {
       throw Error(fmt::format("{}: question {}: {}", source, number, error.what()));
     }
