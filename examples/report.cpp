@@ -33,6 +33,15 @@ Section make_section(const Answer& answer, const fs::path& directory) {
   return section;
 }
 
+/// A built-in plan by its name; any other by the copy that the study kept.
+std::string plan_argument(const StudyResults& results) {
+  for (const std::string_view name : plan_names()) {
+    if (name != results.plan.name) continue;
+    if (to_json(load_plan(results.plan.name)) == to_json(results.plan)) return results.plan.name;
+  }
+  return (results.out / "plan.json").string();
+}
+
 int report(const fs::path& out, const std::string& only) {
   const StudyResults results = load_results(out);
   const fs::path figures = out / "figures";
@@ -57,7 +66,7 @@ int report(const fs::path& out, const std::string& only) {
   const fs::path page = out / "report.html";
   write_text_file(page, html_report(results, verdicts, sections,
                                     fmt::format("build/bin/stability_study --plan {} --out {}",
-                                                results.plan.name, out.string()),
+                                                plan_argument(results), out.string()),
                                     fmt::format("build/bin/report --out {}", out.string())));
   std::printf("%s%s\n", verdict_table(verdicts).c_str(), gradient_chart(results).c_str());
   if (results.missing > 0) {

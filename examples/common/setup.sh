@@ -11,6 +11,7 @@ steady_packages=(
   "libopenblas-dev|libopenblas-openmp-dev|libopenblas-pthread-dev|libopenblas-serial-dev"
   "libhdf5-dev|libhdf5-openmpi-dev|libhdf5-mpich-dev" zlib1g-dev libcli11-dev nlohmann-json3-dev
   libgtest-dev libgmock-dev libbenchmark-dev
+  "gnuplot-nox|gnuplot-qt|gnuplot-x11"
 )
 
 steady_die() {

@@ -38,19 +38,6 @@ Curve curve_of(std::string name, const Profile& profile) {
   return curve;
 }
 
-/// The results of the first seed and the greatest depth.
-std::vector<const Result*> deepest(const Answer& answer) {
-  std::int64_t depth = 0;
-  for (const Result& r : answer.results) depth = std::max(depth, r.cell.depth);
-  std::vector<const Result*> chosen;
-  for (const Result& r : answer.results) {
-    if (r.cell.depth == depth && r.cell.seed == answer.results.front().cell.seed) {
-      chosen.push_back(&r);
-    }
-  }
-  return chosen;
-}
-
 std::string outcome(const Result& r) {
   if (r.trained()) return fmt::format("trained, final loss {}", number(r.number("final_loss")));
   if (r.status == "diverged" && std::isfinite(r.number("diverged_at"))) {
@@ -100,7 +87,7 @@ Figure heat_map(const Answer& answer, const Result& r) {
 }
 
 std::vector<Figure> profile_figures(const Answer& answer) {
-  const std::vector<const Result*> results = deepest(answer);
+  const std::vector<const Result*> results = answer.deepest();
   std::vector<Curve> gradients;
   std::vector<Curve> activations;
   for (const Result* r : results) {
@@ -138,7 +125,12 @@ std::vector<Figure> profile_figures(const Answer& answer) {
                    {.x = x, .y = "activation RMS", .log_y = true}, activations),
        csv_of("layer", "activation RMS", activations)});
   for (const Result* r : results) {
-    if (r->sampled_steps().size() > 1) figures.push_back(heat_map(answer, *r));
+    if (r->sampled_steps().size() < 2) continue;
+    figures.push_back(heat_map(answer, *r));
+    const std::string id = figures.back().id;  // cells may differ in members that do not vary
+    for (int n = 2; std::ranges::count(figures, figures.back().id, &Figure::id) > 1; ++n) {
+      figures.back().id = fmt::format("{}-{}", id, n);
+    }
   }
   return figures;
 }
@@ -168,10 +160,10 @@ std::vector<Figure> loss_figures(const Answer& answer) {
 
 /// The member of a cell that a stability map has along its axis.
 std::string map_axis(const Question& q) {
-  for (const char* key : {"lr", "init_scale"}) {
+  for (const char* key : {"lr", "init_scale", "width", "batch", "depth", "steps", "warmup"}) {
     if (std::ranges::find(q.vary, key) != q.vary.end()) return key;
   }
-  return q.vary.empty() ? "lr" : q.vary.back();
+  return "lr";
 }
 
 std::vector<Figure> stability_figures(const Answer& answer) {
@@ -202,12 +194,15 @@ std::vector<Figure> stability_figures(const Answer& answer) {
                                              : fmt::format("{} to {}", number(found->second.first),
                                                            number(found->second.second)));
   }
-  return {{answer.question.id + "-map",
-           fmt::format("What became of each run over {}: a filled square trained (darker: smaller "
-                       "final loss), an open square stalled, a cross diverged. Trained at: {}.",
-                       axis == "lr" ? "the learning rate" : axis, said),
-           plot_map("Trained and failed runs", {.x = axis, .y = "", .log_x = true}, rows, cells),
-           std::move(csv)}};
+  const auto positive = [](const MapCell& cell) { return cell.x > 0; };
+  return {
+      {answer.question.id + "-map",
+       fmt::format("What became of each run over {}: a filled square trained (darker: smaller "
+                   "final loss), an open square stalled, a cross diverged. Trained at: {}.",
+                   axis == "lr" ? "the learning rate" : axis, said),
+       plot_map("Trained and failed runs",
+                {.x = axis, .y = "", .log_x = std::ranges::all_of(cells, positive)}, rows, cells),
+       std::move(csv)}};
 }
 
 std::vector<Figure> batch_figures(const Answer& answer) {

@@ -66,7 +66,7 @@ std::string run(const std::string& script) {
   posix_spawn_file_actions_adddup2(&actions, fileno(in.get()), 0);
   posix_spawn_file_actions_adddup2(&actions, fileno(out.get()), 1);
   posix_spawn_file_actions_adddup2(&actions, fileno(errors.get()), 2);
-  const std::array<const char*, 2> argv{"gnuplot", nullptr};
+  const std::array<const char*, 3> argv{"gnuplot", "--default-settings", nullptr};
   pid_t pid = 0;
   const int error = posix_spawnp(&pid, "gnuplot", &actions, nullptr,
                                  const_cast<char* const*>(argv.data()), environ);

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 #include <numbers>
+#include <steadygrad/core/error.hpp>
 
 namespace steady::examples {
 namespace {
@@ -51,6 +52,7 @@ bool ends_with_number(std::string_view path) {
 /// The series that the report is made of.
 bool is_used(const SeriesPath& path) {
   if (path.size() == 2) return path == SeriesPath{"training", "step"};
+  if (path.size() != 3) return false;
   if (path[0] == "parameters") return path[2] == "gradient" && path[1].ends_with("weight");
   const bool map = path[1].ends_with(".linear") || path[1].ends_with(".conv");
   return (path[2] == "output_gradient" && map) ||
@@ -162,9 +164,22 @@ std::vector<std::int64_t> Result::sampled_steps() const {
   return {};
 }
 
+std::vector<const Result*> Answer::deepest() const {
+  std::int64_t depth = 0;
+  for (const Result& r : results) depth = std::max(depth, r.cell.depth);
+  std::vector<const Result*> chosen;
+  for (const Result& r : results) {
+    if (r.cell.depth != depth) continue;
+    if (chosen.empty() || r.cell.seed == chosen.front()->cell.seed) chosen.push_back(&r);
+  }
+  return chosen;
+}
+
 StudyResults load_results(const std::filesystem::path& out) {
   StudyResults results;
   results.out = out;
+  STEADY_CHECK(IoError, std::filesystem::exists(out / "plan.json"),
+               "{}: no study is there (stability_study --out makes one)", out.string());
   results.plan = load_plan((out / "plan.json").string());
   for (const Question& question : results.plan.questions) {
     Answer& answer = results.answers.emplace_back();

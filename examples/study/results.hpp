@@ -59,6 +59,9 @@ struct Result {
 struct Answer {
   Question question;
   std::vector<Result> results;
+
+  /// The results at the greatest depth, of the first seed there.
+  [[nodiscard]] std::vector<const Result*> deepest() const;
 };
 
 /// What a study left in a directory.

@@ -68,7 +68,9 @@ std::string in_words(const Result& deepest) {
   const auto layers = static_cast<double>(gradients.layer.size());
   const double per_layer = std::pow(ratio, 1 / std::max(1.0, layers - 1));
   std::string flow = "gradients even over depth";
-  if (ratio < 0.01) {
+  if (gradients.layer.size() < 2) {
+    flow = "no gradients to compare";
+  } else if (ratio < 0.01) {
     flow = fmt::format("gradients vanish towards the input, x{:.2f} per layer", per_layer);
   } else if (ratio > 100) {
     flow = fmt::format("gradients explode towards the input, x{:.2f} per layer", per_layer);
@@ -141,24 +143,23 @@ std::string gradient_chart(const StudyResults& results) {
   std::string chart;
   for (const Answer& answer : results.answers) {
     if (answer.question.figure != "profile" || answer.results.empty()) continue;
-    std::int64_t depth = 0;
-    for (const Result& r : answer.results) depth = std::max(depth, r.cell.depth);
     double low = INFINITY;
     double high = -INFINITY;
     std::vector<std::pair<std::string, Profile>> lines;
-    for (const Result& r : answer.results) {
-      if (r.cell.depth != depth || r.cell.seed != answer.results.front().cell.seed) continue;
-      lines.emplace_back(choice_of(r.cell), r.weight_gradients(0));
+    const std::vector<const Result*> deepest = answer.deepest();
+    for (const Result* r : deepest) {
+      lines.emplace_back(choice_of(r->cell), r->weight_gradients(0));
       for (const double value : lines.back().second.value) {
         if (!(value > 0) || !std::isfinite(value)) continue;
         low = std::min(low, std::log10(value));
         high = std::max(high, std::log10(value));
       }
     }
+    if (low > high) continue;
     chart += fmt::format(
         "\n{}, depth {}: gradient RMS from the first layer to the last, {:.0e} to "
         "{:.0e}\n",
-        answer.question.title, depth, std::pow(10, low), std::pow(10, high));
+        answer.question.title, deepest.front()->cell.depth, std::pow(10, low), std::pow(10, high));
     for (const auto& [name, profile] : lines) {
       std::string bars;
       for (const double value : profile.value) {
