@@ -197,9 +197,10 @@ std::vector<Figure> stability_figures(const Answer& answer) {
   const auto positive = [](const MapCell& cell) { return cell.x > 0; };
   return {
       {answer.question.id + "-map",
-       fmt::format("What became of each run over {}: a filled square trained (darker: smaller "
-                   "final loss), an open square stalled, a cross diverged. Trained at: {}.",
-                   axis == "lr" ? "the learning rate" : axis, said),
+       fmt::format(
+           "What became of each run over {}: a filled square trained (brighter: smaller "
+           "final loss), an open square stalled, a cross diverged or failed. Trained at: {}.",
+           axis == "lr" ? "the learning rate" : axis, said),
        plot_map("Trained and failed runs",
                 {.x = axis, .y = "", .log_x = std::ranges::all_of(cells, positive)}, rows, cells),
        std::move(csv)}};
@@ -226,7 +227,7 @@ std::vector<Figure> batch_figures(const Answer& answer) {
   }
   return {{answer.question.id + "-error",
            fmt::format("Validation error in percent against batch size, statistics of evaluation "
-                       "where the norm has them (a run that diverged counts as 100). {}.",
+                       "where the norm has them (a run that diverged or failed counts as 100). {}.",
                        said),
            plot_curves("Validation error against batch size",
                        {.x = "batch size", .y = "error, %", .log_x = true}, curves),
@@ -254,7 +255,8 @@ std::vector<Figure> growth_figures(const Answer& answer) {
     for (const double rate : rates[name]) mean += std::log(rate);
     // Depth counts from the input; the gradient grows on its way back, towards it.
     const double growth = std::exp(-mean / static_cast<double>(rates[name].size()));
-    said += fmt::format("{}{}: {:.3f}", said.empty() ? "" : "; ", name, growth);
+    said += fmt::format("{}{}: {}", said.empty() ? "" : "; ", name,
+                        std::isfinite(growth) ? fmt::format("{:.3f}", growth) : "-");
     if (theory.contains(name)) said += fmt::format(" (theory {:.3f})", theory[name]);
   }
   return {{answer.question.id + "-flow",

@@ -95,6 +95,12 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
   }
 }
 
+std::string escaped(std::string text) {
+  replace_all(text, "&", "&amp;");
+  replace_all(text, "<", "&lt;");
+  return text;
+}
+
 /// The <svg> element alone, scalable, black as currentColor, ids made unique for one page.
 std::string inline_svg(std::string svg, const std::string& title) {
   static int number = 0;
@@ -103,6 +109,8 @@ std::string inline_svg(std::string svg, const std::string& title) {
   const std::size_t end = svg.find('>');
   STEADY_CHECK(Error, end != std::string::npos, "gnuplot gave no SVG for '{}'", title);
   replace_all(svg, "gnuplot_plot_", prefix + "plot_");
+  replace_all(svg, "gnuplot_canvas", prefix + "canvas");
+  replace_all(svg, "<title>Gnuplot</title>", "<title>" + escaped(title) + "</title>");
   replace_all(svg, "gpDot", prefix + "dot");
   replace_all(svg, "gpPt", prefix + "pt");
   replace_all(svg, "textbox", prefix + "textbox");
@@ -124,7 +132,7 @@ bool drawable(double value, bool logarithmic) {
 std::string plot_curves(const std::string& title, const Axes& axes,
                         const std::vector<Curve>& curves) {
   std::string s = header(title, axes, 520, 380);
-  s += "set key below maxrows 6 samplen 2\n";
+  s += "set key below maxrows 6 samplen 2 height 0.5\n";
   std::string plots;
   for (std::size_t i = 0; i < curves.size(); ++i) {
     s += fmt::format("$c{} << EOD\n", i);

@@ -24,7 +24,7 @@ th, td { text-align: left; padding: 0.3rem 0.7rem; border-bottom: 1px solid var(
 td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 td.words { min-width: 16rem; }
 .good { color: var(--good); } .bad { color: var(--bad); }
-.figures { display: grid; gap: 1.5rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); }
+.figures { display: grid; gap: 1.5rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 24rem), 1fr)); }
 figure { margin: 0; } figure svg { width: 100%; height: auto; }
 figcaption { font-size: 0.85rem; color: var(--soft); overflow-wrap: anywhere; }
 code { font-size: 0.85em; overflow-wrap: anywhere; }
