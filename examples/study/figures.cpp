@@ -223,7 +223,8 @@ std::vector<Figure> batch_figures(const Answer& answer) {
     for (std::size_t i = 0; i < curve.x.size(); ++i) {
       errors += fmt::format("{}{:.1f} % at {:g}", i == 0 ? "" : ", ", curve.y[i], curve.x[i]);
     }
-    said += fmt::format("{}{}: {}", said.empty() ? "" : "; ", curve.name, errors);
+    if (!curve.name.empty()) errors = curve.name + ": " + errors;
+    said += (said.empty() ? "" : "; ") + errors;
   }
   return {{answer.question.id + "-error",
            fmt::format("Validation error in percent against batch size, statistics of evaluation "

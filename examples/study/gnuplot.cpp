@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <set>
 #include <steadygrad/core/error.hpp>
 
 extern char** environ;
@@ -123,6 +125,15 @@ std::string inline_svg(std::string svg, const std::string& title) {
   return svg;
 }
 
+/// A few values, such as batch sizes, are read better than the powers of ten around them.
+std::string tics_at_values(const std::vector<Curve>& curves) {
+  std::set<double> values;
+  for (const Curve& curve : curves) values.insert(curve.x.begin(), curve.x.end());
+  if (values.empty() || values.size() > 10 || *values.begin() <= 0) return "";
+  return fmt::format("set xtics ({:.6g})\nset xrange [{:.6g}:{:.6g}]\n", fmt::join(values, ", "),
+                     *values.begin() / 1.2, *values.rbegin() * 1.2);
+}
+
 bool drawable(double value, bool logarithmic) {
   return std::isfinite(value) && (!logarithmic || value > 0);
 }
@@ -150,6 +161,7 @@ std::string plot_curves(const std::string& title, const Axes& axes,
                          Dashes[i / Colours.size() % Dashes.size()], Colours[i % Colours.size()],
                          quoted(curves[i].name));
   }
+  if (axes.log_x) s += tics_at_values(curves);
   if (plots.empty()) plots = "NaN notitle";
   if (plots == "NaN notitle") s += "set xrange [1:10]\nset yrange [1:10]\n";
   return inline_svg(run(s + "plot " + plots + "\n"), title);
