@@ -86,44 +86,55 @@ Figure heat_map(const Answer& answer, const Result& r) {
           plot_heat(what, {.x = "step", .y = "layer"}, columns, rows, z), std::move(csv)};
 }
 
+/// One measure of the deepest runs' initial models, a line per choice.
+struct ProfileMeasure {
+  const char* id;
+  const char* title;
+  const char* axis;
+  const char* definition;  // a sentence part, ends before "Measured"
+  Profile (Result::*profile)(std::size_t row) const;
+  bool ratio;  // say first over last; else the factor per layer
+};
+
+Figure profile_figure(const Answer& answer, const std::vector<const Result*>& results,
+                      const ProfileMeasure& measure) {
+  const std::vector<std::string> without{"depth", "seed"};
+  const std::int64_t depth = results.front()->cell.depth;
+  std::vector<Curve> curves;
+  for (const Result* r : results) {
+    curves.push_back(curve_of(label(answer.question, r->cell, without), (r->*measure.profile)(0)));
+  }
+  const auto say = [&](const Result& r) {
+    const Profile profile = (r.*measure.profile)(0);
+    return fmt::format(
+        "{} ({})",
+        number(measure.ratio ? profile.first_to_last() : growth_per_layer(profile, 0, depth)),
+        outcome(r));
+  };
+  return {fmt::format("{}-{}", answer.question.id, measure.id),
+          fmt::format("{} at the initial model, depth {}. {}: {}", measure.definition, depth,
+                      measure.ratio ? "First over last layer" : "Factor per layer, log-linear fit",
+                      each(results, answer.question, without, say)),
+          plot_curves(fmt::format("{} ({} layers)", measure.title, depth),
+                      {.x = "layer, from the input", .y = measure.axis, .log_y = true}, curves),
+          csv_of("layer", measure.axis, curves)};
+}
+
 std::vector<Figure> profile_figures(const Answer& answer) {
   const std::vector<const Result*> results = answer.deepest();
-  std::vector<Curve> gradients;
-  std::vector<Curve> activations;
-  for (const Result* r : results) {
-    const std::string name = label(answer.question, r->cell, {"depth", "seed"});
-    gradients.push_back(curve_of(name, r->weight_gradients(0)));
-    activations.push_back(curve_of(name, r->activations(0)));
-  }
-  const std::int64_t depth = results.front()->cell.depth;
-  const std::string x = "layer, from the input";
   std::vector<Figure> figures;
-  figures.push_back(
-      {answer.question.id + "-gradients",
-       fmt::format(
-           "Gradient RMS of the weights of each layer at the initial model, depth {}. First "
-           "over last layer: {}",
-           depth,
-           each(results, answer.question, {"depth", "seed"},
-                [](const Result& r) {
-                  return fmt::format("{} ({})", number(r.weight_gradients(0).first_to_last()),
-                                     outcome(r));
-                })),
-       plot_curves(fmt::format("Gradient RMS against depth ({} layers)", depth),
-                   {.x = x, .y = "gradient RMS", .log_y = true}, gradients),
-       csv_of("layer", "gradient RMS", gradients)});
-  figures.push_back(
-      {answer.question.id + "-activations",
-       fmt::format("RMS of each layer's output at the initial model, depth {}. Factor per layer of "
-                   "a log-linear fit: {}",
-                   depth,
-                   each(results, answer.question, {"depth", "seed"},
-                        [&](const Result& r) {
-                          return number(growth_per_layer(r.activations(0), 0, depth));
-                        })),
-       plot_curves(fmt::format("Activation RMS against depth ({} layers)", depth),
-                   {.x = x, .y = "activation RMS", .log_y = true}, activations),
-       csv_of("layer", "activation RMS", activations)});
+  for (const ProfileMeasure& measure :
+       {ProfileMeasure{"flow", "Gradient flow against depth", "gradient norm",
+                       "Norm of the gradient of the loss by each layer's output: what the layers "
+                       "below are given,",
+                       &Result::flow, true},
+        ProfileMeasure{"gradients", "Gradient RMS against depth", "gradient RMS",
+                       "Gradient RMS of the weights of each layer", &Result::weight_gradients,
+                       true},
+        ProfileMeasure{"activations", "Activation RMS against depth", "activation RMS",
+                       "RMS of each layer's output", &Result::activations, false}}) {
+    figures.push_back(profile_figure(answer, results, measure));
+  }
   for (const Result* r : results) {
     if (r->sampled_steps().size() < 2) continue;
     figures.push_back(heat_map(answer, *r));
@@ -291,7 +302,11 @@ std::vector<std::pair<std::string, std::string>> measure_definitions() {
       {"gradient RMS of a layer",
        "sqrt(mean(g^2)) over the gradients of all weights of a layer (convolution, linear and "
        "attention maps; norms and biases left out), before clipping."},
-      {"first to last", "Gradient RMS of the first layer over that of the last."},
+      {"gradient flow of a layer",
+       "Norm of the gradient of the loss by the layer's output: what the layers below are given. "
+       "Without a norm the gradient of a weight is this flow times the layer's input, so that a "
+       "signal that vanishes forward and a flow that vanishes backward hide each other there."},
+      {"first to last", "The value of the first layer over that of the last."},
       {"factor per layer", "exp of the slope of a least-squares line through (layer, log value)."},
       {"gradient signal to noise",
        "|mean g|^2 / (sum |g - mean g|^2 / 7) per parameter, over the gradients of 8 batches at "

@@ -144,7 +144,8 @@ std::string html_report(const StudyResults& results, const std::vector<Verdict>&
       "<p>Plan <b>{}</b>, made by <code>{}</code>.</p>\n{}"
       "<h2>Verdicts</h2>\n<p>Deepest network tried for each choice; terms are defined at the "
       "end.</p>\n<div class=wide><table>\n<tr><th>model</th><th>norm</th><th>trained at depth</th>"
-      "<th>final loss</th><th>gradient first/last</th><th>largest stable lr</th><th>what it means"
+      "<th>final loss</th><th>gradient flow first/last</th><th>largest stable lr</th><th>what it "
+      "means"
       "</th></tr>\n{}</table></div>\n{}<h2>Definitions</h2>\n<dl>\n{}</dl>\n"
       "<h2>Data</h2><ul>{}</ul>\n<h2>What computed</h2>\n<dl>{}</dl>\n</body>\n</html>\n",
       Style, escape(results.plan.name), escape(study_command), missing, verdict_rows(verdicts),

@@ -8,8 +8,6 @@
 namespace steady::examples {
 namespace {
 
-const double ReluGain = std::sqrt(2.0);
-
 /// norm(linear(x)) or norm(conv(x)), then relu; in a residual stack added to x.
 class Stage : public Layer {
  public:
@@ -20,6 +18,7 @@ class Stage : public Layer {
     std::int64_t out = 0;
     std::int64_t stride = 1;
     NormSpec norm = {};
+    Init init = {};
   };
   explicit Stage(Options options) : o(std::move(options)) {
     const bool bias = o.norm.name() == "none";
@@ -30,11 +29,10 @@ class Stage : public Layer {
                                    .stride = o.stride,
                                    .padding = 1,
                                    .bias = bias,
-                                   .weight_init = kaiming_normal_init(ReluGain)});
+                                   .weight_init = o.init});
     } else {
-      map_ = &add<Linear>(
-          "linear",
-          {.in = o.in, .out = o.out, .bias = bias, .weight_init = kaiming_normal_init(ReluGain)});
+      map_ =
+          &add<Linear>("linear", {.in = o.in, .out = o.out, .bias = bias, .weight_init = o.init});
     }
     norm_ = &add_norm("norm", o.norm, o.out);
   }
@@ -65,6 +63,7 @@ class Stack : public Layer {
     const NormSpec norm = NormSpec::parse(cell.norm);
     images_ = cell.model.find("cnn") != std::string::npos;
     strided_ = cell.model == "strided_cnn";
+    const Init init = cell.init == "he" ? kaiming_normal_init(std::sqrt(2.0)) : Init{};
     const bool residual = cell.model.starts_with("residual");
     const std::int64_t depth = strided_ ? 5 : cell.depth;
     std::int64_t features = o.sizes.features;
@@ -76,7 +75,8 @@ class Stack : public Layer {
                                                       .in = features,
                                                       .out = out,
                                                       .stride = strided_ && i < 4 ? 2 : 1,
-                                                      .norm = norm}));
+                                                      .norm = norm,
+                                                      .init = init}));
       features = out;
     }
     head_ = &add<Linear>("head", {.in = features, .out = o.sizes.classes});

@@ -14,8 +14,8 @@ struct ModelSizes {
   std::int64_t context = 0;   ///< characters of a window
 };
 
-/// The model of a cell, not yet initialized. Weights are He normal [He et al. 2015] except in the
-/// transformer, whose are those of Decoder::gpt2.
+/// The model of a cell, not yet initialized. Weights are He normal [He et al. 2015] or the
+/// layers' default as `init` says, except in the transformer: normal of deviation 1/sqrt(width).
 ///   mlp            depth x (linear, norm, relu), then a linear head
 ///   residual_mlp   linear, depth x (h + relu(norm(linear(h)))), head
 ///   cnn            depth x (3x3 convolution, norm, relu), 2x2 pooling after a third and two

@@ -23,6 +23,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::array Models{"mlp",          "residual_mlp", "cnn",
                             "residual_cnn", "strided_cnn",  "transformer"};
 constexpr std::array Optimizers{"sgd", "plain_sgd", "adamw"};
+constexpr std::array Inits{"he", "torch"};
 constexpr std::array Inputs{"raw", "minmax", "standardize"};
 constexpr std::array Figures{"profile", "loss", "stability", "batch", "growth"};
 constexpr std::size_t MostCells = 2000;
@@ -115,6 +116,7 @@ const std::vector<Member>& members() {
       choice("optimizer", &Cell::optimizer, Optimizers),
       real("lr", &Cell::lr, 0, 1e6),
       integer("warmup", &Cell::warmup, 0, 10'000'000),
+      choice("init", &Cell::init, Inits),
       real("init_scale", &Cell::init_scale, 0, 1e6),
       choice("input", &Cell::input, Inputs),
       member<std::uint64_t>("seed", &Cell::seed,

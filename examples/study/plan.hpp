@@ -13,17 +13,18 @@ namespace steady::examples {
 /// One training run: everything that decides its numbers. The JSON keys of a plan file are the
 /// names of the members.
 struct Cell {
-  std::string model = "cnn";          ///< see model_names()
-  std::string norm = "batch";         ///< a NormSpec
-  std::string placement = "pre";      ///< of the norms of a transformer
-  std::int64_t depth = 4;             ///< layers (mlp, cnn) or blocks (residual ones, transformer)
-  std::int64_t width = 16;            ///< features or channels of every layer
-  std::int64_t batch = 64;            ///< samples (sequences for a transformer) per step
-  std::int64_t steps = 100;           ///< updates; 0 only looks at the initial model
-  std::string optimizer = "sgd";      ///< sgd (momentum 0.9), plain_sgd, adamw
-  double lr = 0.01;                   ///< largest learning rate, constant after the warm-up
-  std::int64_t warmup = 0;            ///< updates of a linear climb to lr
-  double init_scale = 1;              ///< factor on the initial weights of role Weight
+  std::string model = "cnn";      ///< see model_names()
+  std::string norm = "batch";     ///< a NormSpec
+  std::string placement = "pre";  ///< of the norms of a transformer
+  std::int64_t depth = 4;         ///< layers (mlp, cnn) or blocks (residual ones, transformer)
+  std::int64_t width = 16;        ///< features or channels of every layer
+  std::int64_t batch = 64;        ///< samples (sequences for a transformer) per step
+  std::int64_t steps = 100;       ///< updates; 0 only looks at the initial model
+  std::string optimizer = "sgd";  ///< sgd (momentum 0.9), plain_sgd, adamw
+  double lr = 0.01;               ///< largest learning rate, constant after the warm-up
+  std::int64_t warmup = 0;        ///< updates of a linear climb to lr
+  std::string init = "he";  ///< he (normal) or torch (the layers' own default), of mlp and cnn
+  double init_scale = 1;    ///< factor on the initial weights of role Weight
   std::string input = "standardize";  ///< raw, minmax or standardize: how features are scaled
   std::uint64_t seed = 1;             ///< of weights, data order and generated data
   bool curvature = false;             ///< also sharpness and predictiveness at the initial model

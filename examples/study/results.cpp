@@ -55,8 +55,8 @@ bool is_used(const SeriesPath& path) {
   if (path.size() != 3) return false;
   if (path[0] == "parameters") return path[2] == "gradient" && path[1].ends_with("weight");
   const bool map = path[1].ends_with(".linear") || path[1].ends_with(".conv");
-  return (path[2] == "output_gradient" && map) ||
-         (path[2] == "output" && ends_with_number(path[1]));
+  const bool layer = ends_with_number(path[1]);
+  return (path[2] == "output_gradient" && (map || layer)) || (path[2] == "output" && layer);
 }
 
 std::string value_text(const nlohmann::ordered_json& value) {
@@ -138,6 +138,22 @@ Profile Result::activations(std::size_t row) const {
     }
   }
   return root_mean(sums);
+}
+
+Profile Result::flow(std::size_t row) const {
+  std::map<std::int64_t, Sums> sums;
+  for (const RunSeries& series : run.series) {
+    if (series.path.size() == 3 && series.path[0] == "layers" &&
+        series.path[2] == "output_gradient" && ends_with_number(series.path[1])) {
+      add_row(sums, series, row);
+    }
+  }
+  Profile profile;
+  for (const auto& [layer, sum] : sums) {
+    profile.layer.push_back(layer);
+    profile.value.push_back(std::sqrt(sum.squares));
+  }
+  return profile;
 }
 
 Profile Result::squared_flow() const {

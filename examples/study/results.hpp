@@ -49,6 +49,8 @@ struct Result {
   [[nodiscard]] Profile weight_gradients(std::size_t row) const;
   /// RMS of a layer's output at sampled step `row`.
   [[nodiscard]] Profile activations(std::size_t row) const;
+  /// Norm of the gradient of the loss by each layer's output, at sampled step `row`.
+  [[nodiscard]] Profile flow(std::size_t row) const;
   /// Squared norm of the gradient that flows into the linear map of each layer, initial model.
   [[nodiscard]] Profile squared_flow() const;
   /// The steps that were sampled.

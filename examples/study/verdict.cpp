@@ -63,7 +63,7 @@ std::string trained_depths(const std::vector<const Result*>& results) {
 }
 
 std::string in_words(const Result& deepest) {
-  const Profile gradients = deepest.weight_gradients(0);
+  const Profile gradients = deepest.flow(0);
   const double ratio = gradients.first_to_last();
   const auto layers = static_cast<double>(gradients.layer.size());
   const double per_layer = std::pow(ratio, 1 / std::max(1.0, layers - 1));
@@ -79,7 +79,8 @@ std::string in_words(const Result& deepest) {
   } else if (!std::isfinite(ratio)) {
     flow = "gradients are not finite";
   }
-  const std::string depth = fmt::format("depth {}", deepest.cell.depth);
+  const std::string depth =
+      fmt::format("depth {} in {} steps", deepest.cell.depth, deepest.cell.steps);
   if (deepest.trained()) return fmt::format("trains at {}; {}", depth, flow);
   if (deepest.status == "stalled") return fmt::format("learns nothing at {}; {}", depth, flow);
   return fmt::format("{} at {}; {}", deepest.status, depth, flow);
@@ -95,7 +96,7 @@ Verdict verdict_of(const Group& group) {
   }
   if (deepest != nullptr) {
     v.trained = trained_depths(group.profile);
-    v.first_to_last = deepest->weight_gradients(0).first_to_last();
+    v.first_to_last = deepest->flow(0).first_to_last();
     v.depth = deepest->cell.depth;
     v.words = in_words(*deepest);
   }
@@ -125,7 +126,7 @@ std::vector<Verdict> make_verdicts(const StudyResults& results) {
 }
 
 std::string verdict_table(const std::vector<Verdict>& verdicts) {
-  Table table({"model", "norm", "trained at depth", "final loss", "gradient first/last",
+  Table table({"model", "norm", "trained at depth", "final loss", "gradient flow first/last",
                "largest stable lr", "verdict"});
   for (const Verdict& v : verdicts) {
     table.add_row({v.model, v.choice, v.trained, or_dash(v.final_loss, "{:.3f}"),
@@ -148,7 +149,7 @@ std::string gradient_chart(const StudyResults& results) {
     std::vector<std::pair<std::string, Profile>> lines;
     const std::vector<const Result*> deepest = answer.deepest();
     for (const Result* r : deepest) {
-      lines.emplace_back(choice_of(r->cell), r->weight_gradients(0));
+      lines.emplace_back(choice_of(r->cell), r->flow(0));
       for (const double value : lines.back().second.value) {
         if (!(value > 0) || !std::isfinite(value)) continue;
         low = std::min(low, std::log10(value));
@@ -157,7 +158,7 @@ std::string gradient_chart(const StudyResults& results) {
     }
     if (low > high) continue;
     chart += fmt::format(
-        "\n{}, depth {}: gradient RMS from the first layer to the last, {:.0e} to "
+        "\n{}, depth {}: gradient flow from the first layer to the last, {:.0e} to "
         "{:.0e}\n",
         answer.question.title, deepest.front()->cell.depth, std::pow(10, low), std::pow(10, high));
     for (const auto& [name, profile] : lines) {

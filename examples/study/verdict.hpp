@@ -13,7 +13,7 @@ struct Verdict {
   std::string choice;        ///< "layer, post"
   std::string trained;       ///< depths that trained, out of those tried
   double final_loss = 0;     ///< mean of the last 10 steps, deepest run that trained; NaN: none
-  double first_to_last = 0;  ///< gradient RMS at the initial model, deepest run
+  double first_to_last = 0;  ///< gradient flow at the initial model, deepest run
   std::int64_t depth = 0;    ///< of that run
   double largest_lr = 0;     ///< largest stable learning rate where it was asked for; NaN: not
   double lr_tried = 0;       ///< largest rate that was tried; NaN: not asked for
@@ -26,7 +26,7 @@ struct Verdict {
 /// The table for a terminal.
 [[nodiscard]] std::string verdict_table(const std::vector<Verdict>& verdicts);
 
-/// Gradient RMS against depth as a line of blocks per choice, for every profile question.
+/// Gradient flow against depth as a line of blocks per choice, for every profile question.
 [[nodiscard]] std::string gradient_chart(const StudyResults& results);
 
 }  // namespace steady::examples
