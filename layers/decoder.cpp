@@ -37,8 +37,10 @@ Init initial(const Decoder::Options& o, double factor = 1.0) {
 
 TransformerBlock::Options block_options(const Decoder::Options& o, std::int64_t layer) {
   const double gain = o.placement.initial_gain(o.layers);
-  const double depth =
-      o.scale_residual_init ? 1.0 / std::sqrt(2.0 * static_cast<double>(o.layers)) : 1.0;
+  // A placement with a gain of its own takes care of the depth by it.
+  const double depth = o.scale_residual_init && gain == 1.0
+                           ? 1.0 / std::sqrt(2.0 * static_cast<double>(o.layers))
+                           : 1.0;
   const Init zero = o.init_std > 0.0 ? constant_init(0.0) : Init();
   Attention::Options attention{.dim = o.dim,
                                .heads = o.heads,

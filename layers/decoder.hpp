@@ -27,10 +27,10 @@ struct DecoderInputs {
 /// GPT-2 style with gpt2(), the Llama family with llama(), and everything between by options. The
 /// names in state() are the family's. Initial weights: normal of deviation init_std, those that
 /// write into the residual stream divided by sqrt(2 layers) when scale_residual_init is set
-/// [Radford et al. 2019], times the placement's gain [DeepNet; for its own initial weights set
-/// scale_residual_init = false]; biases 0; init_std = 0 leaves every part its own default, without
-/// that gain. Throws Error for options that do not fit together; in a call for more
-/// tokens than `context`, ids that are no rows of the table, and what the parts throw.
+/// [Radford et al. 2019]; a placement with a gain (deepnorm's beta) has that instead. Biases 0;
+/// init_std = 0 leaves every part its own default, without either. Throws Error for options that do
+/// not fit together; in a call for more tokens than `context`, ids that are no rows of the table,
+/// and what the parts throw.
 class Decoder : public Layer {
  public:
   struct Options {

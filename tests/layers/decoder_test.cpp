@@ -242,12 +242,13 @@ TEST(Decoder, InitialWeightsFollowTheOptions) {
   EXPECT_NEAR(deviation(gpt, block + "attn.c_proj.weight"), 0.005, 0.0003);  // / sqrt(2 * 8)
   EXPECT_NEAR(deviation(gpt, block + "mlp.c_proj.weight"), 0.005, 0.0003);
   EXPECT_EQ(deviation(gpt, block + "mlp.c_fc.bias"), 0.0);
-  o.placement = Placement::parse("deepnorm");
-  o.scale_residual_init = false;
+  o.placement = Placement::parse("deepnorm");  // its gain, and no scale by depth besides
   Decoder deep(o);
   deep.initialize(3);
   const double gain = std::pow(64.0, -0.25);
   EXPECT_NEAR(deviation(deep, block + "mlp.c_fc.weight"), 0.02 * gain, 0.0005);
+  EXPECT_NEAR(deviation(deep, block + "attn.c_proj.weight"), 0.02 * gain, 0.0005);
+  EXPECT_NEAR(deviation(deep, block + "mlp.c_proj.weight"), 0.02 * gain, 0.0005);
   const Tensor qkv = find(deep.state(), block + "attn.c_attn.weight");
   double last = 0;  // the rows of v
   for (const float v : qkv.data<float>().last(64 * 64)) last += double{v} * double{v};
