@@ -246,6 +246,31 @@ std::vector<Figure> batch_figures(const Answer& answer) {
            csv_of("batch", "error %", curves)}};
 }
 
+std::vector<Figure> curvature_figures(const Answer& answer) {
+  std::vector<Curve> curves;
+  std::vector<const Result*> results;
+  for (const Result& r : answer.results) {
+    const RunSeries* along = r.run.find({"training", "along_gradient"});
+    if (along == nullptr) continue;
+    results.push_back(&r);
+    curves.push_back(
+        {label(answer.question, r.cell), along->column("rate"), along->column("gradient_change")});
+  }
+  if (results.empty()) return {};
+  const auto say = [](const Result& r) {
+    return fmt::format("{}, {}", number(r.number("sharpness")), number(r.signal_to_noise()));
+  };
+  return {{answer.question.id + "-along",
+           fmt::format("Change of the gradient, |g' - g| / |g|, after a step of plain gradient "
+                       "descent from the initial model, over its rate: small means that the "
+                       "gradient can be trusted that far. Sharpness (largest Hessian eigenvalue), "
+                       "then the weights' median gradient signal to noise: {}",
+                       each(results, answer.question, {}, say)),
+           plot_curves("Gradient change along the gradient",
+                       {.x = "rate", .y = "relative change", .log_x = true, .log_y = true}, curves),
+           csv_of("rate", "relative change", curves)}};
+}
+
 std::vector<Figure> growth_figures(const Answer& answer) {
   std::vector<Curve> curves;
   std::map<std::string, std::vector<double>> rates;
@@ -290,6 +315,7 @@ std::vector<Figure> make_figures(const Answer& answer) {
   if (kind == "loss") return loss_figures(answer);
   if (kind == "stability") return stability_figures(answer);
   if (kind == "batch") return batch_figures(answer);
+  if (kind == "curvature") return curvature_figures(answer);
   return growth_figures(answer);
 }
 

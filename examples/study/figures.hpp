@@ -23,6 +23,7 @@ struct Figure {
 ///   loss       loss against steps
 ///   stability  what became of each run over a learning rate or a scale
 ///   batch      validation error against batch size
+///   curvature  change of the gradient along itself, with sharpness and signal to noise
 ///   growth     squared gradient norm against depth at initialization, rates beside the theory
 /// Empty when no result is there.
 [[nodiscard]] std::vector<Figure> make_figures(const Answer& answer);

@@ -25,7 +25,7 @@ constexpr std::array Models{"mlp",          "residual_mlp", "cnn",
 constexpr std::array Optimizers{"sgd", "plain_sgd", "adamw"};
 constexpr std::array Inits{"he", "torch"};
 constexpr std::array Inputs{"raw", "minmax", "standardize"};
-constexpr std::array Figures{"profile", "loss", "stability", "batch", "growth"};
+constexpr std::array Figures{"profile", "loss", "stability", "batch", "growth", "curvature"};
 constexpr std::size_t MostCells = 2000;
 constexpr std::size_t MostBytes = std::size_t{1} << 22U;  // MostCells written out are a quarter
 

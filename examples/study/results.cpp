@@ -51,9 +51,11 @@ bool ends_with_number(std::string_view path) {
 
 /// The series that the report is made of.
 bool is_used(const SeriesPath& path) {
-  if (path.size() == 2) return path == SeriesPath{"training", "step"};
+  if (path.size() == 2) return path[0] == "training";
   if (path.size() != 3) return false;
-  if (path[0] == "parameters") return path[2] == "gradient" && path[1].ends_with("weight");
+  if (path[0] == "parameters") {
+    return (path[2] == "gradient" || path[2] == "gradient_snr") && path[1].ends_with("weight");
+  }
   const bool map = path[1].ends_with(".linear") || path[1].ends_with(".conv");
   const bool layer = ends_with_number(path[1]);
   return (path[2] == "output_gradient" && (map || layer)) || (path[2] == "output" && layer);
@@ -171,6 +173,16 @@ Profile Result::squared_flow() const {
     profile.value.push_back(sum.squares);
   }
   return profile;
+}
+
+double Result::signal_to_noise() const {
+  std::vector<double> ratios;
+  for (const RunSeries& series : run.series) {
+    if (series.path.back() == "gradient_snr") ratios.push_back(series.column("value").front());
+  }
+  if (ratios.empty()) return NAN;
+  std::ranges::sort(ratios);
+  return ratios[ratios.size() / 2];
 }
 
 std::vector<std::int64_t> Result::sampled_steps() const {

@@ -53,6 +53,8 @@ struct Result {
   [[nodiscard]] Profile flow(std::size_t row) const;
   /// Squared norm of the gradient that flows into the linear map of each layer, initial model.
   [[nodiscard]] Profile squared_flow() const;
+  /// Median over the weights of their gradient's signal to noise; NaN: not measured.
+  [[nodiscard]] double signal_to_noise() const;
   /// The steps that were sampled.
   [[nodiscard]] std::vector<std::int64_t> sampled_steps() const;
 };
