@@ -1,6 +1,6 @@
 // What does a probe cost?
 //
-//   build/bin/bench_probe [--steps 200] [--every 10] [--threads 2] [--batch 64] [--norm batch]
+//   build/bin/bench_probe [--steps 500] [--every 25] [--threads 2] [--batch 64] [--norm batch]
 //
 // Two copies of the CNN of mnist_cnn train in turn in one process, one of them watched at the
 // default sampling into a run log. A pair is `every` steps of each, so that each pair holds one
@@ -85,8 +85,8 @@ int number(int argc, char** argv, std::string_view name, int fallback) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int every = number(argc, argv, "--every", 10);
-  const int pairs = std::max(1, number(argc, argv, "--steps", 200) / every);
+  const int every = number(argc, argv, "--every", 25);
+  const int pairs = std::max(1, number(argc, argv, "--steps", 500) / every);
   const std::int64_t batch = number(argc, argv, "--batch", 64);
   set_num_threads(number(argc, argv, "--threads", num_threads()));
   const NormSpec norm = NormSpec::parse(text(argc, argv, "--norm", "batch"));

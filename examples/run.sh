@@ -58,6 +58,9 @@ if [ ! -e "examples/$program.cpp" ]; then
 fi
 
 steady_install "${steady_packages[@]}" curl ca-certificates gnuplot-nox
+# shellcheck disable=SC2034  # read by steady_build
+steady_targets=("$program")
+if [ "$main_job" -eq 0 ]; then steady_targets+=(report); fi
 steady_build build
 if grep -qE 'mnist|digits|study' "examples/$program.cpp"; then
   examples/data.sh mnist ||

@@ -64,7 +64,7 @@ struct ProbeOptions {
   /// Which layers, with their own parameters, by path: patterns separated by commas, in which '*'
   /// stands for any characters, dots too, and '?' for one. "conv*,*.norm1".
   std::string paths = "*";
-  std::int64_t every = 10;      ///< sample steps 0, every, 2 every, ...; >= 1
+  std::int64_t every = 25;      ///< sample steps 0, every, 2 every, ...; >= 1
   std::int64_t first_step = 0;  ///< number of the first step, for a run that goes on
   bool evaluation = false;  ///< every forward of the model is a step, also one that trains nothing
   bool measures = true;     ///< ask layers for their own measures

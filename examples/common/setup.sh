@@ -58,7 +58,7 @@ steady_install() {
 }
 
 # steady_build DIRECTORY [CMAKE ARGUMENT...]: configures once (again when STEADY_CMAKE_ARGS holds
-# extra arguments) and builds in Release.
+# extra arguments) and builds in Release: the targets in steady_targets, or everything.
 steady_build() {
   local build=$steady_root/$1 generator=() extra=()
   shift
@@ -70,5 +70,6 @@ steady_build() {
     cmake -S "$steady_root" -B "$build" "${generator[@]}" -DCMAKE_BUILD_TYPE=Release "$@" \
       "${extra[@]}"
   fi
-  cmake --build "$build" --parallel "$(nproc)"
+  cmake --build "$build" --parallel "$(nproc)" \
+    ${steady_targets:+--target "${steady_targets[@]}"}
 }
