@@ -2,21 +2,25 @@
 //
 //   build/bin/gradcheck_norms
 //
-// Every norm, in every mode and with every combination of parameters, is differentiated by its tape
-// and by five-point central differences in float64, with a fixed random cotangent. Expected: about
-// 1e-12 in the first derivatives (limit 1e-8), 1e-11 in the second ones (limit 1e-6), and
-//   35 norms, 0 failed: ...
-// Exit code 0 when every row is within its limits, 1 otherwise. That the check can fail:
+// Every norm that NormSpec knows, in every mode, with its defaults and with each of its options set
+// to its other values in turn, is differentiated by its tape and by five-point central differences
+// in float64, with a fixed random cotangent; and so are the wrappers of weights and the norms that
+// take a condition. Expected: about 1e-12 in the first derivatives (limit 1e-8), 1e-11 in the
+// second ones (limit 1e-6), and a last line `... norms, 0 failed: ...`. Exit code 0 when every row
+// is within its limits, 1 otherwise. That the check can fail:
 //   build/bin/gradcheck_norms --mutate rms
 // makes the gradients of the rows whose name contains `rms` wrong by 0.1 percent.
 
 #include <cmath>
 #include <iostream>
+#include <map>
 #include <steadygrad/core/gradcheck.hpp>
 #include <steadygrad/core/random.hpp>
 #include <steadygrad/core/tape.hpp>
-#include <steadygrad/layers/norm/batch_norm.hpp>
+#include <steadygrad/layers/layer_function.hpp>
 #include <steadygrad/layers/norm/layer_norm.hpp>
+#include <steadygrad/layers/norm/norm_grammar.hpp>
+#include <steadygrad/layers/norm/norm_spec.hpp>
 #include <steadygrad/layers/norm/rms_norm.hpp>
 
 #include "examples/common/cli.hpp"
@@ -32,96 +36,86 @@ constexpr double SecondLimit = 1e-6;
 struct Row {
   std::string norm;
   std::string mode;
-  std::string parameters;
-  std::vector<Tensor> inputs;  // x, then the parameters
-  TensorFunction f;
+  std::string learned;
+  LayerFunction function;
 };
 
-Tensor random_tensor(const Shape& shape, const std::string& name, double mean, double spread) {
-  Tensor t = Tensor::empty(shape, Dtype::F64);
+void fill(Tensor values, const std::string& name, double mean, double spread) {
   Random random(1, name);
-  for (double& v : t.mutable_data<double>()) v = mean + spread * random.normal();
-  return t;
+  for (double& v : values.mutable_data<double>()) v = mean + spread * random.normal();
 }
 
-/// A module's parameters become inputs of the checked function: the check moves copies of its own.
-template <class M>
-Row row(const std::string& name, const typename M::Options& options, const Shape& x,
+/// A row for a layer at x of a shape: values that no symmetry makes special, running statistics
+/// away from 0 and 1.
+Row row(const std::string& name, std::shared_ptr<Layer> layer, const Shape& shape,
         Mode mode = Mode::Train) {
-  auto norm = std::make_shared<M>(options);
-  norm->to(Dtype::F64);
-  if constexpr (std::is_same_v<M, BatchNorm>) {
-    if (options.track_running_stats) {
-      for (double& v : norm->running_mean.template mutable_data<double>()) v = 0.3;
-      for (double& v : norm->running_var.template mutable_data<double>()) v = 0.7;
-    }
+  layer->initialize(1);
+  layer->to(Dtype::F64);
+  for (const NamedTensor& buffer : layer->state()) {
+    if (buffer.name.ends_with("running_mean")) fill(buffer.value, "mean", 0.3, 0.1);
+    if (buffer.name.ends_with("running_var")) fill(buffer.value, "var", 0.7, 0.01);
   }
-  norm->train(mode == Mode::Train);
-  if (mode == Mode::Frozen) norm->freeze();
-
-  Row r{
-      .norm = name, .mode = std::string(to_string(mode)), .parameters = {}, .inputs = {}, .f = {}};
-  r.inputs.push_back(random_tensor(x, name + " x", 0.5, 1.0).set_requires_grad());
-  for (const Parameter& p : norm->parameters()) {
-    r.parameters += (r.parameters.empty() ? "" : ", ") + p.name;
-    r.inputs.push_back(random_tensor(p.value.shape(), name + p.name, 1.0, 0.5).set_requires_grad());
+  Row r{.norm = name, .mode = std::string(to_string(mode)), .learned = {}, .function = {}};
+  for (const Parameter& p : layer->parameters()) {
+    r.learned += (r.learned.empty() ? "" : ", ") + p.name;
+    fill(p.value, name + p.name, 1.0, 0.5);
   }
-  if (r.parameters.empty()) r.parameters = "none";
-  r.f = [norm](std::span<const Tensor> in) {
-    std::size_t next = 1;
-    if (norm->weight.defined()) norm->weight = in[next++];
-    if constexpr (requires { norm->bias; }) {
-      if (norm->bias.defined()) norm->bias = in[next++];
-    }
-    return (*norm)(in[0]);
-  };
+  if (r.learned.empty()) r.learned = "none";
+  layer->train(mode == Mode::Train);
+  if (mode == Mode::Frozen) layer->freeze();
+  Tensor x = Tensor::empty(shape, Dtype::F64);
+  fill(x, name + " x", 0.5, 1.0);
+  r.function = as_function(*layer, x);
+  r.function.f = [layer, f = std::move(r.function.f)](std::span<const Tensor> in) { return f(in); };
   return r;
 }
 
-void add_batch_rows(std::vector<Row>& rows) {
-  const Shape image{2, 2, 3, 3};
-  for (const Mode mode : {Mode::Train, Mode::Eval, Mode::Frozen}) {
-    rows.push_back(row<BatchNorm>("batch", {.features = 3}, image, mode));
-    rows.push_back(row<BatchNorm>("batch", {.features = 3, .bias = false}, image, mode));
-    rows.push_back(row<BatchNorm>("batch", {.features = 3, .affine = false}, image, mode));
-    rows.push_back(row<BatchNorm>("batch(momentum=cumulative)",
-                                  {.features = 3, .momentum = std::nullopt}, image, mode));
-    rows.push_back(row<BatchNorm>("batch(track=false)",
-                                  {.features = 3, .track_running_stats = false}, image, mode));
+/// Option values for norms whose defaults are made for wider layers than the checked ones.
+const std::map<std::string, std::string> Narrow = {};
+
+/// The norm by its defaults, then with each option set to each of its other values.
+std::vector<std::string> variants(const detail::NormGrammar& grammar) {
+  const auto narrow = Narrow.find(grammar.name);
+  const std::string fixed = narrow == Narrow.end() ? "" : narrow->second;
+  const auto spec = [&](const std::string& option) {
+    const std::string join = fixed.empty() || option.empty() ? "" : ", ";
+    const std::string inside = fixed + join + option;
+    return inside.empty() ? grammar.name : fmt::format("{}({})", grammar.name, inside);
+  };
+  std::vector<std::string> result{spec("")};
+  for (const detail::NormOption& option : grammar.options) {
+    if (fixed.starts_with(option.name + "=")) continue;
+    for (const std::string& word : option.words) {
+      if (word != option.otherwise) result.push_back(spec(option.name + "=" + word));
+    }
+    if (option.name == "eps") result.push_back(spec("eps=0.1"));
   }
-  rows.push_back(row<BatchNorm>("batch, rows x features", {.features = 4}, {5, 4}));
-  rows.push_back(row<BatchNorm>("batch, sequences", {.features = 2}, {2, 3, 2}));
-  rows.push_back(row<BatchNorm>("batch(eps=0.1)", {.features = 3, .eps = 0.1}, image));
+  return result;
 }
 
-void add_layer_rows(std::vector<Row>& rows) {
-  const Shape image{2, 2, 2, 4};
-  for (const Mode mode : {Mode::Train, Mode::Eval, Mode::Frozen}) {
-    rows.push_back(row<LayerNorm>("layer", {.normalized_shape = {4}}, image, mode));
+void add_spec_rows(std::vector<Row>& rows) {
+  for (const std::string& line : norm_grammars()) {
+    for (const std::string& spec : variants(detail::NormGrammar::parse(line))) {
+      for (const Mode mode : {Mode::Train, Mode::Eval, Mode::Frozen}) {
+        rows.push_back(row(spec, make_norm(NormSpec::parse(spec), 4), {2, 2, 3, 4}, mode));
+      }
+    }
   }
-  for (const bool over_sample : {false, true}) {
-    const std::string name = over_sample ? "layer(over=sample)" : "layer";
-    LayerNorm::Options o{.normalized_shape = {4}, .over_sample = over_sample};
-    if (over_sample) rows.push_back(row<LayerNorm>(name, o, image));
-    o.bias = false;
-    rows.push_back(row<LayerNorm>(name, o, image));
-    o.affine = false;
-    rows.push_back(row<LayerNorm>(name, o, image));
-  }
-  rows.push_back(row<LayerNorm>("layer, two axes", {.normalized_shape = {3, 4}}, {3, 3, 4}));
-  rows.push_back(row<LayerNorm>("layer(eps=0.1)", {.normalized_shape = {5}, .eps = 0.1}, {3, 5}));
 }
 
-void add_rms_rows(std::vector<Row>& rows) {
-  const Shape image{2, 2, 2, 4};
-  for (const Mode mode : {Mode::Train, Mode::Eval, Mode::Frozen}) {
-    rows.push_back(row<RmsNorm>("rms", {.normalized_shape = {4}}, image, mode));
-  }
-  rows.push_back(row<RmsNorm>("rms", {.normalized_shape = {4}, .affine = false}, image));
-  rows.push_back(
-      row<RmsNorm>("rms(unit_offset=true)", {.normalized_shape = {4}, .unit_offset = true}, image));
-  rows.push_back(row<RmsNorm>("rms, two axes", {.normalized_shape = {3, 4}}, {3, 3, 4}));
-  rows.push_back(row<RmsNorm>("rms(eps=0.1)", {.normalized_shape = {5}, .eps = 0.1}, {3, 5}));
+/// The same norms over other shapes.
+void add_shape_rows(std::vector<Row>& rows) {
+  const auto norm = [](const char* spec, std::int64_t features) {
+    return make_norm(NormSpec::parse(spec), features);
+  };
+  rows.push_back(row("batch, rows x features", norm("batch", 4), {5, 4}));
+  rows.push_back(row("batch, sequences", norm("batch", 2), {2, 3, 2}));
+  rows.push_back(row("layer, two axes",
+                     std::make_shared<LayerNorm>(LayerNorm::Options{.normalized_shape = {3, 4}}),
+                     {3, 3, 4}));
+  rows.push_back(row("rms, two axes",
+                     std::make_shared<RmsNorm>(RmsNorm::Options{.normalized_shape = {3, 4}}),
+                     {3, 3, 4}));
 }
 
 /// factor * x, differentiable as often as asked.
@@ -144,7 +138,9 @@ void mutate(std::vector<Row>& rows, const std::string& part) {
   for (Row& r : rows) {
     if (r.norm.find(part) == std::string::npos) continue;
     found = true;
-    r.f = [f = std::move(r.f)](std::span<const Tensor> in) { return with_wrong_gradient(f(in)); };
+    r.function.f = [f = std::move(r.function.f)](std::span<const Tensor> in) {
+      return with_wrong_gradient(f(in));
+    };
   }
   STEADY_CHECK(examples::OptionError, found, "--mutate: no norm's name contains '{}'", part);
 }
@@ -154,13 +150,15 @@ int check(const std::vector<Row>& rows) {
   int failed = 0;
   double worst_first = 0, worst_second = 0;
   for (const Row& r : rows) {
-    const GradcheckResult first = gradcheck(r.f, r.inputs, {.tolerance = FirstLimit});
-    const GradcheckResult second = gradcheck_second(r.f, r.inputs, {.tolerance = SecondLimit});
+    const GradcheckResult first =
+        gradcheck(r.function.f, r.function.inputs, {.tolerance = FirstLimit});
+    const GradcheckResult second =
+        gradcheck_second(r.function.f, r.function.inputs, {.tolerance = SecondLimit});
     const bool ok = first.ok && second.ok;
     failed += ok ? 0 : 1;
     worst_first = std::fmax(worst_first, first.error);
     worst_second = std::fmax(worst_second, second.error);
-    table.add_row({r.norm, r.mode, r.parameters, fmt::format("{:.1e}", first.error),
+    table.add_row({r.norm, r.mode, r.learned, fmt::format("{:.1e}", first.error),
                    fmt::format("{:.1e}", second.error), ok ? "ok" : "FAILED"});
   }
   std::cout << table
@@ -182,9 +180,8 @@ int main(int argc, char** argv) {
       ->type_name("TEXT");
   return examples::run_program(app, argc, argv, [&] {
     std::vector<Row> rows;
-    add_batch_rows(rows);
-    add_layer_rows(rows);
-    add_rms_rows(rows);
+    add_spec_rows(rows);
+    add_shape_rows(rows);
     if (!mutated.empty()) mutate(rows, mutated);
     return check(rows);
   });

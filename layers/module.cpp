@@ -233,6 +233,19 @@ void Module::check_initialized() {
   ready_ = true;
 }
 
+std::vector<std::vector<Tensor*>> parameter_places(Module& module) {
+  module.visit([](Module& m) { m.check_initialized(); });
+  std::vector<std::vector<Tensor*>> result;
+  std::unordered_map<std::uint64_t, std::size_t> index;
+  module.each_entry("", [&](const std::string&, Module::Entry& entry) {
+    if (entry.buffer) return;
+    const auto [at, is_new] = index.try_emplace(entry.value.storage().id(), result.size());
+    if (is_new) result.emplace_back();
+    result[at->second].push_back(&entry.value);
+  });
+  return result;
+}
+
 void Module::to(Dtype dtype) {
   STEADY_CHECK(ShapeError, is_float(dtype), "to: needs f32 or f64; got {}", to_string(dtype));
   std::unordered_map<std::uint64_t, Tensor> converted;  // ties stay ties

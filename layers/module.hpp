@@ -143,6 +143,7 @@ class Module {
 
  private:
   friend void copy_module(const Module& from, Module& to);
+  friend std::vector<std::vector<Tensor*>> parameter_places(Module& module);
 
   struct Entry {
     std::string name;
@@ -179,6 +180,11 @@ class Module {
 /// ties, modes, gradient flags and the random streams of dropout. No memory is shared. Throws Error
 /// when `to` has other children or parameters.
 void copy_module(const Module& from, Module& to);
+
+/// Where a model keeps each tensor of parameters(), in its order: several places when it is tied.
+/// Writing another tensor there exchanges what the next forward uses. The places live as long as
+/// the model. Throws Error when a parameter has no values yet.
+[[nodiscard]] std::vector<std::vector<Tensor*>> parameter_places(Module& module);
 
 /// An independent copy: same structure, values, modes and ties, no shared memory. An optimizer of
 /// the original does not move it.

@@ -6,6 +6,7 @@
 #include <steadygrad/core/state_update.hpp>
 #include <steadygrad/core/tape.hpp>
 #include <steadygrad/layers/norm/batch_norm_kernel.hpp>
+#include <steadygrad/layers/norm/norm_kinds.hpp>
 #include <steadygrad/layers/norm/norm_measure.hpp>
 #include <steadygrad/layers/norm/norm_op.hpp>
 
@@ -243,4 +244,21 @@ std::string BatchNorm::statistics() const {
   return mode() == Mode::Train ? "updating" : "frozen";
 }
 
+namespace detail {
+
+NormKind batch_kind() {
+  return {"batch(eps=1e-5[0..], momentum=0.1[0..1]|cumulative, affine=true, bias=true, track=true)",
+          [](const NormOptions& options, std::int64_t features) {
+            const bool cumulative = options.text("momentum") == "cumulative";
+            return std::make_unique<BatchNorm>(BatchNorm::Options{
+                .features = features,
+                .eps = options.number("eps"),
+                .momentum = cumulative ? std::nullopt : std::optional(options.number("momentum")),
+                .affine = options.flag("affine"),
+                .bias = options.flag("bias"),
+                .track_running_stats = options.flag("track")});
+          }};
+}
+
+}  // namespace detail
 }  // namespace steady

@@ -4,6 +4,7 @@
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/tape.hpp>
 #include <steadygrad/layers/norm/layer_norm_kernel.hpp>
+#include <steadygrad/layers/norm/norm_kinds.hpp>
 #include <steadygrad/layers/norm/norm_measure.hpp>
 #include <steadygrad/layers/norm/norm_op.hpp>
 
@@ -157,4 +158,19 @@ std::string LayerNorm::describe() const {
                                : "");
 }
 
+namespace detail {
+
+NormKind layer_kind() {
+  return {"layer(eps=1e-5[0..], affine=true, bias=true, over=position|sample)",
+          [](const NormOptions& options, std::int64_t features) {
+            return std::make_unique<LayerNorm>(
+                LayerNorm::Options{.normalized_shape = {features},
+                                   .eps = options.number("eps"),
+                                   .affine = options.flag("affine"),
+                                   .bias = options.flag("bias"),
+                                   .over_sample = options.text("over") == "sample"});
+          }};
+}
+
+}  // namespace detail
 }  // namespace steady

@@ -6,46 +6,11 @@
 #include <mutex>
 #include <optional>
 #include <steadygrad/core/error.hpp>
-#include <steadygrad/layers/norm/batch_norm.hpp>
-#include <steadygrad/layers/norm/layer_norm.hpp>
 #include <steadygrad/layers/norm/norm_grammar.hpp>
-#include <steadygrad/layers/norm/rms_norm.hpp>
+#include <steadygrad/layers/norm/norm_kinds.hpp>
 
 namespace steady {
 namespace {
-
-/// The norm `none`: y = x.
-struct NoNorm final : Layer {
-  Tensor forward(const Tensor& x) override { return x; }
-  [[nodiscard]] std::string describe() const override { return "no norm"; }
-};
-
-std::unique_ptr<Layer> make_batch(const NormOptions& options, std::int64_t features) {
-  const bool cumulative = options.text("momentum") == "cumulative";
-  return std::make_unique<BatchNorm>(BatchNorm::Options{
-      .features = features,
-      .eps = options.number("eps"),
-      .momentum = cumulative ? std::nullopt : std::optional(options.number("momentum")),
-      .affine = options.flag("affine"),
-      .bias = options.flag("bias"),
-      .track_running_stats = options.flag("track")});
-}
-
-std::unique_ptr<Layer> make_layer(const NormOptions& options, std::int64_t features) {
-  return std::make_unique<LayerNorm>(
-      LayerNorm::Options{.normalized_shape = {features},
-                         .eps = options.number("eps"),
-                         .affine = options.flag("affine"),
-                         .bias = options.flag("bias"),
-                         .over_sample = options.text("over") == "sample"});
-}
-
-std::unique_ptr<Layer> make_rms(const NormOptions& options, std::int64_t features) {
-  return std::make_unique<RmsNorm>(RmsNorm::Options{.normalized_shape = {features},
-                                                    .eps = options.number("eps"),
-                                                    .affine = options.flag("affine"),
-                                                    .unit_offset = options.flag("unit_offset")});
-}
 
 struct Kind {
   detail::NormGrammar grammar;
@@ -88,11 +53,7 @@ class Registry {
 
  private:
   Registry() {
-    add("none", [](const NormOptions&, std::int64_t) { return std::make_unique<NoNorm>(); });
-    add("batch(eps=1e-5[0..], momentum=0.1[0..1]|cumulative, affine=true, bias=true, track=true)",
-        make_batch);
-    add("layer(eps=1e-5[0..], affine=true, bias=true, over=position|sample)", make_layer);
-    add("rms(eps=1e-6[0..], affine=true, unit_offset=false)", make_rms);
+    for (detail::NormKind& kind : detail::norm_kinds()) add(kind.grammar, std::move(kind.make));
   }
 
   mutable std::mutex mutex_;
@@ -170,6 +131,20 @@ std::unique_ptr<Layer> make_norm(const NormSpec& spec, std::int64_t features) {
 void register_norm(std::string_view grammar, NormFactory factory) {
   Registry::instance().add(grammar, std::move(factory));
 }
+
+namespace detail {
+
+/// The norm `none`: y = x.
+struct NoNorm final : Layer {
+  Tensor forward(const Tensor& x) override { return x; }
+  [[nodiscard]] std::string describe() const override { return "no norm"; }
+};
+
+NormKind none_kind() {
+  return {"none", [](const NormOptions&, std::int64_t) { return std::make_unique<NoNorm>(); }};
+}
+
+}  // namespace detail
 
 std::vector<std::string> norm_grammars() { return Registry::instance().lines(); }
 

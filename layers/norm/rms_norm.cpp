@@ -3,6 +3,7 @@
 #include <array>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/tape.hpp>
+#include <steadygrad/layers/norm/norm_kinds.hpp>
 #include <steadygrad/layers/norm/norm_measure.hpp>
 #include <steadygrad/layers/norm/norm_op.hpp>
 #include <steadygrad/layers/norm/rms_norm_kernel.hpp>
@@ -132,4 +133,18 @@ std::string RmsNorm::describe() const {
                                      : "");
 }
 
+namespace detail {
+
+NormKind rms_kind() {
+  return {"rms(eps=1e-6[0..], affine=true, unit_offset=false)",
+          [](const NormOptions& options, std::int64_t features) {
+            return std::make_unique<RmsNorm>(
+                RmsNorm::Options{.normalized_shape = {features},
+                                 .eps = options.number("eps"),
+                                 .affine = options.flag("affine"),
+                                 .unit_offset = options.flag("unit_offset")});
+          }};
+}
+
+}  // namespace detail
 }  // namespace steady
