@@ -6,7 +6,14 @@ NormKind none_kind();
 NormKind batch_kind();
 NormKind layer_kind();
 NormKind rms_kind();
+NormKind partial_rms_kind();
+NormKind simple_rms_kind();
+NormKind scale_kind();
+NormKind l2_kind();
 
-std::vector<NormKind> norm_kinds() { return {none_kind(), batch_kind(), layer_kind(), rms_kind()}; }
+std::vector<NormKind> norm_kinds() {
+  return {none_kind(),        batch_kind(),      layer_kind(), rms_kind(),
+          partial_rms_kind(), simple_rms_kind(), scale_kind(), l2_kind()};
+}
 
 }  // namespace steady::detail
