@@ -22,6 +22,9 @@
 #include <steadygrad/layers/norm/norm_grammar.hpp>
 #include <steadygrad/layers/norm/norm_spec.hpp>
 #include <steadygrad/layers/norm/rms_norm.hpp>
+#include <steadygrad/layers/norm/spectral_norm.hpp>
+#include <steadygrad/layers/norm/weight_norm.hpp>
+#include <steadygrad/layers/norm/weight_standardization.hpp>
 
 #include "examples/common/cli.hpp"
 #include "examples/common/table.hpp"
@@ -118,6 +121,34 @@ void add_shape_rows(std::vector<Row>& rows) {
                      {3, 3, 4}));
 }
 
+/// The wrappers that normalize a weight. u and v of a SpectralNorm stay: a check iterates nothing.
+void add_wrapper_rows(std::vector<Row>& rows) {
+  const Linear::Options linear{.in = 4, .out = 3};
+  const Conv2d::Options conv{.in = 2, .out = 3, .kernel = 2};
+  const auto add = [&]<class L>(const std::string& name, typename L::Options options,
+                                const Shape& shape) {
+    rows.push_back(row(name, std::make_shared<L>(std::move(options)), shape));
+  };
+  const Shape vectors{2, 4}, images{2, 3, 3, 2};
+  add.operator()<WeightNorm<Linear>>("weight_norm(linear)", {.inner = linear}, vectors);
+  add.operator()<WeightNorm<Linear>>("weight_norm(linear, dim=1)", {.inner = linear, .dim = 1},
+                                     vectors);
+  add.operator()<WeightNorm<Linear>>("weight_norm(linear, whole)",
+                                     {.inner = linear, .dim = std::nullopt}, vectors);
+  add.operator()<WeightNorm<Conv2d>>("weight_norm(conv)", {.inner = conv}, images);
+  for (const Mode mode : {Mode::Train, Mode::Eval}) {
+    rows.push_back(
+        row("spectral_norm(linear)",
+            std::make_shared<SpectralNorm<Linear>>(SpectralNorm<Linear>::Options{.inner = linear}),
+            vectors, mode));
+  }
+  add.operator()<SpectralNorm<Conv2d>>("spectral_norm(conv)", {.inner = conv}, images);
+  add.operator()<WeightStandardization<Linear>>("weight_standardization(linear)", {.inner = linear},
+                                                vectors);
+  add.operator()<WeightStandardization<Conv2d>>("weight_standardization(conv)", {.inner = conv},
+                                                images);
+}
+
 /// factor * x, differentiable as often as asked.
 Tensor scale(const Tensor& x, double factor) {
   Tensor y = x.detached_copy();
@@ -182,6 +213,7 @@ int main(int argc, char** argv) {
     std::vector<Row> rows;
     add_spec_rows(rows);
     add_shape_rows(rows);
+    add_wrapper_rows(rows);
     if (!mutated.empty()) mutate(rows, mutated);
     return check(rows);
   });

@@ -25,11 +25,21 @@ class Conv2d : public Layer {
     std::int64_t groups = 1;
     bool bias = true;
     Init weight_init = {};  ///< empty: the default above
+    Init bias_init = {};    ///< empty: the default above
   };
   explicit Conv2d(Options options);
 
-  Tensor forward(const Tensor& x) override;
-  [[nodiscard]] std::string describe() const override;
+  Tensor forward(const Tensor& x) override { return apply(o, x, weight, bias); }
+  [[nodiscard]] std::string describe() const override { return describe(o); }
+
+  // --- for layers that make the weight themselves ---
+  /// The options with every default in its place; throws as the constructor.
+  [[nodiscard]] static Options complete(Options options);
+  [[nodiscard]] static Shape weight_shape(const Options& o);
+  /// What forward gives with these parameters.
+  [[nodiscard]] static Tensor apply(const Options& o, const Tensor& x, const Tensor& weight,
+                                    const Tensor& bias);
+  [[nodiscard]] static std::string describe(const Options& o);
 
   const Options o;
   Tensor& weight;

@@ -5,9 +5,8 @@
 #include <steadygrad/core/ops/matmul.hpp>
 
 namespace steady {
-namespace {
 
-Linear::Options checked(Linear::Options o) {
+Linear::Options Linear::complete(Options o) {
   STEADY_CHECK(Error, o.in >= 1 && o.out >= 1,
                "Linear: in and out must be at least 1; got {} and {}", o.in, o.out);
   if (!o.weight_init) o.weight_init = kaiming_uniform_init(1.0 / std::sqrt(3.0));
@@ -16,16 +15,18 @@ Linear::Options checked(Linear::Options o) {
   return o;
 }
 
-}  // namespace
+Shape Linear::weight_shape(const Options& o) { return {o.out, o.in}; }
+
+Tensor Linear::apply(const Options&, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  return linear(x, weight, bias);
+}
 
 Linear::Linear(Options options)
-    : o(checked(std::move(options))),
-      weight(add_parameter("weight", {o.out, o.in}, Role::Weight, o.weight_init)),
+    : o(complete(std::move(options))),
+      weight(add_parameter("weight", weight_shape(o), Role::Weight, o.weight_init)),
       bias(add_parameter("bias", {o.out}, Role::Bias, o.bias_init, o.bias)) {}
 
-Tensor Linear::forward(const Tensor& x) { return linear(x, weight, bias); }
-
-std::string Linear::describe() const {
+std::string Linear::describe(const Options& o) {
   return fmt::format("Linear({}, {}{})", o.in, o.out, o.bias ? "" : ", bias=false");
 }
 

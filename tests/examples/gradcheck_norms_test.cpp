@@ -23,7 +23,8 @@ TEST(GradcheckNorms, EveryRowIsWithinItsLimits) {
   EXPECT_THAT(outcome.text, AllOf(HasSubstr(" 0 failed"), Not(HasSubstr("FAILED"))));
   for (const char* norm :
        {"batch ", "batch(momentum=cumulative) ", "batch(track=false) ", "layer ",
-        "layer(over=sample) ", "layer, two axes ", "rms ", "rms(unit_offset=true) ", "train",
+        "layer(over=sample) ", "layer, two axes ", "rms ", "rms(unit_offset=true) ",
+        "weight_norm(conv) ", "spectral_norm(conv) ", "weight_standardization(conv) ", "train",
         "eval", "frozen", "weight, bias", "none"}) {
     EXPECT_THAT(outcome.text, HasSubstr(norm));
   }
