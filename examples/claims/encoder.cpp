@@ -1,5 +1,6 @@
 #include "examples/claims/encoder.hpp"
 
+#include <steadygrad/layers/probe.hpp>
 #include <string>
 
 namespace steady::examples::claims {
@@ -45,6 +46,18 @@ Tensor Encoder::forward(const Tensor& x) {
     keep();
   }
   return finish(o.placement, s, final_norm_);
+}
+
+std::vector<AttentionScores> attention_scores(Layer& model, const Tensor& x) {
+  std::vector<AttentionScores> scores;
+  Probe probe(model, {.paths = "*self_attn", .every = 1, .evaluation = true});
+  (void)model(x);
+  probe.finish();
+  for (const ProbeMeasure& m : probe.steps().front().measures) {
+    if (m.name == "logit_max") scores.push_back({.logit_max = m.value});
+    if (m.name == "entropy_mean") scores.back().entropy = m.value;
+  }
+  return scores;
 }
 
 }  // namespace steady::examples::claims

@@ -38,4 +38,13 @@ class Encoder : public Layer {
   Layer* final_norm_ = nullptr;
 };
 
+/// What the attention of one block did.
+struct AttentionScores {
+  double logit_max = 0;  ///< the largest scaled logit
+  double entropy = 0;    ///< mean over the queries, in nats
+};
+/// Of each Attention in `model` during a forward of x, in the order of the calls. `model` may not
+/// be in eval mode.
+[[nodiscard]] std::vector<AttentionScores> attention_scores(Layer& model, const Tensor& x);
+
 }  // namespace steady::examples::claims

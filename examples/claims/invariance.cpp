@@ -8,6 +8,7 @@
 #include <steadygrad/layers/norm/batch_norm.hpp>
 #include <steadygrad/layers/norm/layer_norm.hpp>
 #include <steadygrad/layers/norm/rms_norm.hpp>
+#include <steadygrad/layers/norm/weight_norm.hpp>
 
 #include "examples/claims/experiments.hpp"
 #include "examples/claims/measure.hpp"
@@ -29,9 +30,8 @@ Tensor layer(const Tensor& x, const Tensor& w) {
   return layer_norm(linear(x, w), {Outputs}, {}, {}, 0.0);
 }
 Tensor rms(const Tensor& x, const Tensor& w) { return rms_norm(linear(x, w), {Outputs}, {}, 0.0); }
-/// Weight normalization with gain 1: each row of W has length 1.    [Salimans & Kingma 2016, eq. 2]
 Tensor weight(const Tensor& x, const Tensor& w) {
-  return linear(x, w / sqrt(sum(square(w), -1, /*keepdim=*/true)));
+  return linear(x, weight_norm(w, Tensor::ones({Outputs, 1}, w.dtype())));
 }
 /// A bias before the norm takes the invariance of the scale away.
 Tensor biased_layer(const Tensor& x, const Tensor& w) {

@@ -101,11 +101,11 @@ void rank_collapse(Findings& findings, std::uint64_t seed) {
   const Band collapsed = below(1e-3);
   const Band alive = above(0.15);
   findings.check("exponent, layer 3 to 4", 3, average(exponent), cubic);
-  findings.check("residual after 4 layers", std::nullopt, average(bare), collapsed);
+  findings.check("residual after 4 layers", std::nullopt, geometric_mean(bare), collapsed);
   findings.check("with skip and pre-LN, 20 layers", std::nullopt, average(skipped20), alive);
   findings.control("exponent with skip", average(skipped_exponent), cubic);
-  findings.control("4 layers with skip", average(skipped4), collapsed);
-  findings.control("4 layers without skip", average(bare), alive);
+  findings.control("4 layers with skip", geometric_mean(skipped4), collapsed);
+  findings.control("4 layers without skip", geometric_mean(bare), alive);
   findings.control("skip and post-LN, 20 layers", average(post20), alive);
 }
 

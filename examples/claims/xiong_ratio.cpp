@@ -31,10 +31,13 @@ std::vector<double> token_gradients(const char* placement, std::int64_t layers,
                   .placement = Placement::parse(placement),
                   .final_norm = true});
   stack.initialize(seed);
+  stack.freeze();  // the gradients of the weights are made of h and delta below
   const Tensor head =
       normal_tensor({Classes, Features}, seed, "head", {.stddev = 1 / std::sqrt(double(Features))});
+  Tensor x = normal_tensor({Tokens, Features}, seed, "x");
+  x.set_requires_grad();
   Tape tape;
-  const FfnStack::Pass pass = stack(normal_tensor({Tokens, Features}, seed, "x"));
+  const FfnStack::Pass pass = stack(x);
   std::vector<double> gradients(pass.branch.size());
   for (std::size_t l = 0; l < gradients.size(); ++l) {
     tape.on_gradient(pass.branch[l], [&, l](const Tensor& delta) {

@@ -113,7 +113,9 @@ TEST_P(FastClaim, HoldsAndItsControlsMiss) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Claims, FastClaim,
-                         testing::Values("invariance", "smd_equilibrium", "rank_collapse"),
+                         testing::Values("invariance", "smd_equilibrium", "rank_collapse",
+                                         "postln_qk_vanish", "pre_rmsnorm_equiv",
+                                         "curse_of_depth_angle", "input_scaling"),
                          [](const auto& claim) { return std::string(claim.param); });
 
 TEST(Claims, NoResultDependsOnTheNumberOfThreads) {
