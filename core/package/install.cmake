@@ -27,6 +27,9 @@ list(GET HDF5_LIBRARIES 0 hdf5)  # Debian keeps it beside the directories that l
 get_filename_component(hdf5_dir ${hdf5} DIRECTORY)
 set(STEADY_PC_PRIVATE_LIBS
     "-lhwy -ldnnl -lopenblas -L${hdf5_dir} -lhdf5 -lz -fopenmp -pthread")
+if(STEADY_PROTOBUF)
+  string(APPEND STEADY_PC_PRIVATE_LIBS " -lprotobuf-lite")
+endif()
 configure_file(core/package/steadygrad.pc.in steadygrad.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/steadygrad.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
@@ -45,5 +48,8 @@ set(CPACK_DEBIAN_PACKAGE_DEPENDS "libfmt-dev")
 if(NOT BUILD_SHARED_LIBS)
   string(APPEND CPACK_DEBIAN_PACKAGE_DEPENDS
          ", libhwy-dev, libdnnl-dev, libopenblas-dev, libhdf5-dev, zlib1g-dev")
+  if(STEADY_PROTOBUF)
+    string(APPEND CPACK_DEBIAN_PACKAGE_DEPENDS ", libprotobuf-dev")
+  endif()
 endif()
 include(CPack)

@@ -1,0 +1,202 @@
+#include <steadygrad/core/io/event_file.hpp>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <steadygrad/core/error.hpp>
+#include <string>
+
+#ifdef STEADY_PROTOBUF
+#include "event_file.pb.h"
+#endif
+
+namespace steady {
+namespace {
+
+constexpr std::array<std::uint32_t, 256> CrcTable = [] {
+  std::array<std::uint32_t, 256> table{};
+  for (std::uint32_t i = 0; i < 256; ++i) {
+    std::uint32_t value = i;
+    for (int bit = 0; bit < 8; ++bit) value = value >> 1 ^ (value & 1 ? 0x82F63B78U : 0U);
+    table[i] = value;
+  }
+  return table;
+}();
+
+}  // namespace
+
+std::uint32_t crc32c(std::span<const char> bytes) {
+  std::uint32_t crc = 0xFFFFFFFFU;
+  for (const char c : bytes)
+    crc = crc >> 8 ^ CrcTable[(crc ^ static_cast<unsigned char>(c)) & 0xFF];
+  return crc ^ 0xFFFFFFFFU;
+}
+
+#ifdef STEADY_PROTOBUF
+
+namespace {
+
+/// The format stores sums in this disguise, so that a sum over records is no sum of sums.
+std::uint32_t masked(std::uint32_t crc) { return std::rotr(crc, 15) + 0xA282EAD8U; }
+
+template <class T>
+void put(std::string& bytes, T value) {
+  static_assert(std::endian::native == std::endian::little);
+  bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+/// length, its sum, the message, its sum
+std::string framed(const std::string& message) {
+  std::string record;
+  put(record, static_cast<std::uint64_t>(message.size()));
+  put(record, masked(crc32c(record)));
+  record += message;
+  put(record, masked(crc32c(message)));
+  return record;
+}
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+bool has_event_files() { return true; }
+
+struct EventFile::Impl {
+  std::filesystem::path path{};
+  EventFileOptions options{};
+  int file = -1;
+  std::string waiting{};  // whole records
+  off_t written = 0;
+  std::chrono::steady_clock::time_point flushed = std::chrono::steady_clock::now();
+
+  void add(event_format::Event& event) {
+    STEADY_CHECK(Error, file >= 0, "EventFile: {} is closed", path.string());
+    event.set_wall_time(options.wall_time());
+    waiting += framed(event.SerializeAsString());
+    const std::chrono::duration<double> since = std::chrono::steady_clock::now() - flushed;
+    if (since.count() >= options.flush_seconds) flush();
+  }
+
+  void flush() {
+    std::size_t done = 0;
+    while (done < waiting.size()) {
+      const ssize_t n = ::write(file, waiting.data() + done, waiting.size() - done);
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) {
+        const std::string reason = std::strerror(errno);
+        (void)!::ftruncate(file, written);  // no half record stays
+        throw IoError(fmt::format("EventFile: cannot write {}: {}", path.string(), reason));
+      }
+      done += static_cast<std::size_t>(n);
+    }
+    written += static_cast<off_t>(waiting.size());
+    waiting.clear();
+    flushed = std::chrono::steady_clock::now();
+  }
+};
+
+EventFile::EventFile(const std::filesystem::path& directory, const EventFileOptions& options)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->options = options;
+  if (!impl_->options.wall_time) impl_->options.wall_time = seconds_now;
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  STEADY_CHECK(IoError, !error, "EventFile: cannot make {}: {}", directory.string(),
+               error.message());
+  const auto seconds = static_cast<std::int64_t>(impl_->options.wall_time());
+  for (int number = 0; impl_->file < 0; ++number) {
+    impl_->path =
+        directory / fmt::format("events.out.tfevents.{:010}.{}.steadygrad", seconds, number);
+    impl_->file =
+        ::open(impl_->path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
+    STEADY_CHECK(IoError, impl_->file >= 0 || errno == EEXIST, "EventFile: cannot make {}: {}",
+                 impl_->path.string(), std::strerror(errno));
+  }
+  event_format::Event version;
+  version.set_file_version("brain.Event:2");
+  impl_->add(version);
+}
+
+EventFile::~EventFile() {
+  try {
+    close();
+  } catch (const Error&) {
+    if (impl_->file >= 0) ::close(impl_->file);
+  }
+}
+
+void EventFile::scalar(std::string_view tag, std::int64_t step, double value) {
+  event_format::Event event;
+  event.set_step(step);
+  event_format::Summary::Value& v = *event.mutable_summary()->add_value();
+  v.set_tag(std::string(tag));
+  v.set_simple_value(static_cast<float>(value));
+  impl_->add(event);
+}
+
+void EventFile::histogram(std::string_view tag, std::int64_t step, const EventHistogram& h) {
+  STEADY_CHECK(Error, !h.edges.empty() && h.edges.size() == h.counts.size(),
+               "EventFile: histogram '{}' needs an edge for each count; got {} and {}", tag,
+               h.edges.size(), h.counts.size());
+  event_format::Event event;
+  event.set_step(step);
+  event_format::Summary::Value& v = *event.mutable_summary()->add_value();
+  v.set_tag(std::string(tag));
+  event_format::Histogram& out = *v.mutable_histo();
+  out.set_min(h.min);
+  out.set_max(h.max);
+  out.set_sum(h.sum);
+  out.set_sum_squares(h.sum_squares);
+  double number = 0;
+  for (std::size_t i = 0; i < h.edges.size(); ++i) {
+    out.add_bucket_limit(h.edges[i]);
+    out.add_bucket(static_cast<double>(h.counts[i]));
+    number += static_cast<double>(h.counts[i]);
+  }
+  out.set_num(number);
+  impl_->add(event);
+}
+
+void EventFile::flush() {
+  STEADY_CHECK(Error, impl_->file >= 0, "EventFile: {} is closed", impl_->path.string());
+  impl_->flush();
+}
+
+void EventFile::close() {
+  if (impl_->file < 0) return;
+  impl_->flush();
+  const int result = ::close(std::exchange(impl_->file, -1));
+  STEADY_CHECK(IoError, result == 0, "EventFile: cannot close {}: {}", impl_->path.string(),
+               std::strerror(errno));
+}
+
+const std::filesystem::path& EventFile::path() const { return impl_->path; }
+
+#else
+
+bool has_event_files() { return false; }
+
+struct EventFile::Impl {};
+
+EventFile::EventFile(const std::filesystem::path&, const EventFileOptions&) {
+  throw Error(
+      "EventFile: this library was built without protobuf; "
+      "apt-get install libprotobuf-dev protobuf-compiler, then configure again");
+}
+EventFile::~EventFile() = default;
+void EventFile::scalar(std::string_view, std::int64_t, double) {}
+void EventFile::histogram(std::string_view, std::int64_t, const EventHistogram&) {}
+void EventFile::flush() {}
+void EventFile::close() {}
+const std::filesystem::path& EventFile::path() const { throw Error("EventFile: no file"); }
+
+#endif
+
+}  // namespace steady
