@@ -2,7 +2,8 @@
 //
 //   build/bin/bench_train [--config a] [--steps 30] [--threads 2] [--json FILE]
 //
-// Configurations: a, a three-layer CNN with BatchNorm on 28x28 images, SGD; c and d, GPT decoders
+// Configurations: a, a three-layer CNN with BatchNorm on 28x28 images, and b, ResNet-20 on 32x32
+// images, both with SGD; c and d, GPT decoders
 // of 4 layers of 128 and 6 layers of 384 features; e, a Llama-style decoder of 8 layers of 512, all
 // three with AdamW. Built with -DSTEADY_BENCH_PEERS=ON, the same model in libtorch takes a step in
 // turn with ours, in the same process, and the last column is the median of the ratios of
@@ -22,79 +23,12 @@
 #include <string>
 #include <vector>
 
-#include "bench/peers/peers.hpp"
+#include "bench/trainer.hpp"
 
 namespace {
 
 using namespace steady;
 using namespace steady::bench;
-
-struct Net : Layer {
-  struct Options {};
-  explicit Net(Options options) : o(options) {}
-  Options o;
-  Conv2d& conv1 = add<Conv2d>("conv1", {.in = 1, .out = 32, .padding = 1, .bias = false});
-  Layer& norm1 = add_norm("norm1", NormSpec::parse("batch"), 32);
-  Conv2d& conv2 = add<Conv2d>("conv2", {.in = 32, .out = 64, .padding = 1, .bias = false});
-  Layer& norm2 = add_norm("norm2", NormSpec::parse("batch"), 64);
-  Conv2d& conv3 = add<Conv2d>("conv3", {.in = 64, .out = 64, .padding = 1, .bias = false});
-  Layer& norm3 = add_norm("norm3", NormSpec::parse("batch"), 64);
-  Linear& head = add<Linear>("head", {.in = 64, .out = 10});
-
-  Tensor forward(const Tensor& x) override {
-    Tensor h = relu(norm1(conv1(x)));
-    h = max_pool2d(relu(norm2(conv2(h))), 2);
-    h = relu(norm3(conv3(h)));
-    return head(global_avg_pool2d(h));
-  }
-};
-
-class OurCnn : public Trainer {
- public:
-  OurCnn(Tensor x, Tensor y) : x_(std::move(x)), y_(std::move(y)) { net_.initialize(1); }
-  double step() override {
-    Tape tape;
-    const Tensor loss = cross_entropy(net_(x_), y_);
-    optimizer_.step(tape.backward(loss));
-    return loss.item();
-  }
-
- private:
-  Net net_{{}};
-  Sgd optimizer_{net_.parameters(), {.lr = 0.01, .momentum = 0.9}};
-  Tensor x_;
-  Tensor y_;
-};
-
-Decoder::Options decoder_options(const DecoderSizes& s) {
-  const Decoder::Sizes sizes{s.vocabulary, s.context, s.dim, s.layers, s.heads};
-  Decoder::Options o = s.llama ? Decoder::llama(sizes) : Decoder::gpt2(sizes);
-  o.kv_heads = s.kv_heads;
-  o.hidden = s.hidden;
-  o.tied = true;
-  if (!s.llama) o.mlp = MlpKind::Gelu;
-  return o;
-}
-
-class OurDecoder : public Trainer {
- public:
-  OurDecoder(const DecoderSizes& sizes, Tensor ids, Tensor targets)
-      : model_(decoder_options(sizes)), ids_(std::move(ids)), targets_(std::move(targets)) {
-    model_.initialize(1);
-  }
-  double step() override {
-    Tape tape;
-    const Tensor loss = model_.loss(ids_, targets_);
-    optimizer_.step(tape.backward(loss));
-    return loss.item();
-  }
-
- private:
-  Decoder model_;
-  AdamW optimizer_{model_.parameters(), {.lr = 1e-3, .weight_decay = 0.01}};
-  Tensor ids_;
-  Tensor targets_;
-};
 
 /// Bytes of the process in memory.
 std::int64_t resident_bytes() {
@@ -139,22 +73,38 @@ struct Contest {
   std::function<std::unique_ptr<Trainer>()> peer;
 };
 
-Contest cnn_contest([[maybe_unused]] int threads) {
-  const Dataset data = make_glyphs({.train = 64, .test = 1}).train;
-  Contest c{"(a) CNN 28x28, batch 64",
-            "images/s",
-            64,
-            [data] { return std::make_unique<OurCnn>(data.x, data.y); },
-            {}};
 #ifdef STEADY_BENCH_PEERS
-  c.peer = [data, threads] {
-    return make_torch_cnn(data.x.data<float>(), data.y.data<std::int64_t>(), threads);
-  };
+constexpr bool WithPeers = true;
+#else
+constexpr bool WithPeers = false;
 #endif
+
+Contest cnn_contest(int threads) {
+  const Dataset data = make_glyphs({.train = 64, .test = 1}).train;
+  const auto batch = [data] {
+    return ImageBatch{.images = data.x.data<float>(), .labels = data.y.data<std::int64_t>()};
+  };
+  Contest c{"(a) CNN 28x28, batch 64", "images/s", 64, [=] { return make_cnn(batch()); }, {}};
+  if constexpr (WithPeers) c.peer = [=] { return make_torch_cnn(batch(), threads); };
   return c;
 }
 
-Contest decoder_contest(std::string title, const DecoderSizes& s, [[maybe_unused]] int threads) {
+Contest resnet_contest(int threads) {
+  Random random(1, "bench_train images");
+  const Tensor x = Tensor::empty({64, 32, 32, 3}, Dtype::F32);
+  const Tensor y = Tensor::empty({64}, Dtype::I64);
+  for (float& v : Tensor(x).mutable_data<float>()) v = static_cast<float>(random.normal());
+  for (std::int64_t& v : Tensor(y).mutable_data<std::int64_t>()) v = random.below(10);
+  const auto batch = [=] {
+    return ImageBatch{
+        .size = 32, .channels = 3, .images = x.data<float>(), .labels = y.data<std::int64_t>()};
+  };
+  Contest c{"(b) ResNet-20, batch 64", "images/s", 64, [=] { return make_resnet(batch()); }, {}};
+  if constexpr (WithPeers) c.peer = [=] { return make_torch_resnet(batch(), threads); };
+  return c;
+}
+
+Contest decoder_contest(std::string title, const DecoderSizes& s, int threads) {
   Random random(1, "bench_train");
   const auto draw = [&] {
     Tensor t = Tensor::empty({s.batch, s.context}, Dtype::I64);
@@ -163,16 +113,15 @@ Contest decoder_contest(std::string title, const DecoderSizes& s, [[maybe_unused
   };
   const Tensor ids = draw();
   const Tensor targets = draw();
+  const auto batch = [=] {
+    return TokenBatch{ids.data<std::int64_t>(), targets.data<std::int64_t>()};
+  };
   Contest c{std::move(title),
             "tokens/s",
             s.batch * s.context,
-            [=] { return std::make_unique<OurDecoder>(s, ids, targets); },
+            [=] { return make_decoder(s, batch()); },
             {}};
-#ifdef STEADY_BENCH_PEERS
-  c.peer = [=] {
-    return make_torch_decoder(s, ids.data<std::int64_t>(), targets.data<std::int64_t>(), threads);
-  };
-#endif
+  if constexpr (WithPeers) c.peer = [=] { return make_torch_decoder(s, batch(), threads); };
   return c;
 }
 
@@ -223,6 +172,35 @@ nlohmann::json hold(const Contest& contest, int threads, int steps) {
   return result;
 }
 
+Contest contest_of(char config, int threads) {
+  if (config == 'a') return cnn_contest(threads);
+  if (config == 'b') return resnet_contest(threads);
+  if (config == 'c') {
+    return decoder_contest("(c) GPT, 4 layers of 128, 16 x 128 tokens", {}, threads);
+  }
+  DecoderSizes s;
+  if (config == 'd') {
+    s.layers = 6;
+    s.dim = 384;
+    s.heads = s.kv_heads = 6;
+    s.hidden = 1536;
+    s.context = 256;
+    s.batch = 8;
+    return decoder_contest("(d) GPT, 6 layers of 384, 8 x 256 tokens", s, threads);
+  }
+  s.llama = true;
+  s.layers = 8;
+  s.dim = 512;
+  s.heads = 8;
+  s.kv_heads = 2;
+  s.hidden = 1408;
+  s.context = 256;
+  s.vocabulary = 6400;
+  s.batch = 4;
+  return decoder_contest("(e) Llama style, 8 layers of 512, 4 x 256 tokens, vocabulary 6400", s,
+                         threads);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -231,8 +209,8 @@ int main(int argc, char** argv) {
   int steps = 30;
   int threads = num_threads();
   CLI::App app{"Times training steps, beside libtorch where it was built in."};
-  app.add_option("--config", config, "a, c, d, e or all")
-      ->check(CLI::IsMember({"a", "c", "d", "e", "all"}))
+  app.add_option("--config", config, "a, b, c, d, e or all")
+      ->check(CLI::IsMember({"a", "b", "c", "d", "e", "all"}))
       ->capture_default_str();
   app.add_option("--steps", steps, "timed steps of each side")
       ->check(CLI::PositiveNumber)
@@ -242,38 +220,9 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   set_num_threads(threads);
   nlohmann::json results = nlohmann::json::array();
-  const auto chosen = [&](const char* name) { return config == name || config == "all"; };
-  if (chosen("a")) results.push_back(hold(cnn_contest(threads), threads, steps));
-  if (chosen("c")) {
-    results.push_back(hold(
-        decoder_contest("(c) GPT, 4 layers of 128, 16 x 128 tokens", {}, threads), threads, steps));
-  }
-  if (chosen("d")) {
-    const DecoderSizes sizes{.layers = 6,
-                             .dim = 384,
-                             .heads = 6,
-                             .kv_heads = 6,
-                             .hidden = 1536,
-                             .context = 256,
-                             .batch = 8};
-    results.push_back(
-        hold(decoder_contest("(d) GPT, 6 layers of 384, 8 x 256 tokens", sizes, threads), threads,
-             steps));
-  }
-  if (chosen("e")) {
-    const DecoderSizes sizes{.llama = true,
-                             .layers = 8,
-                             .dim = 512,
-                             .heads = 8,
-                             .kv_heads = 2,
-                             .hidden = 1408,
-                             .context = 256,
-                             .vocabulary = 6400,
-                             .batch = 4};
-    results.push_back(hold(decoder_contest("(e) Llama style, 8 layers of 512, 4 x 256 tokens, "
-                                           "vocabulary 6400",
-                                           sizes, threads),
-                           threads, steps));
+  for (const char c : std::string_view("abcde")) {
+    if (config != "all" && config[0] != c) continue;
+    results.push_back(hold(contest_of(c, threads), threads, steps));
   }
   if (!json.empty()) std::ofstream(json) << results.dump(1) << '\n';
   return 0;

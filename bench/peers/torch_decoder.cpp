@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "bench/peers/peers.hpp"
+#include "bench/trainer.hpp"
 
 namespace steady::bench {
 namespace {
@@ -119,8 +119,7 @@ TORCH_MODULE(Decoder);
 
 class TorchDecoder : public Trainer {
  public:
-  TorchDecoder(const DecoderSizes& s, std::span<const std::int64_t> ids,
-               std::span<const std::int64_t> targets)
+  TorchDecoder(const DecoderSizes& s, const TokenBatch& batch)
       : model_(s),
         optimizer_(model_->parameters(), torch::optim::AdamWOptions(1e-3).weight_decay(0.01)) {
     const auto copy = [&](std::span<const std::int64_t> values) {
@@ -128,8 +127,8 @@ class TorchDecoder : public Trainer {
                               torch::kInt64)
           .clone();
     };
-    ids_ = copy(ids);
-    targets_ = copy(targets).view({-1});
+    ids_ = copy(batch.ids);
+    targets_ = copy(batch.targets).view({-1});
   }
   double step() override {
     optimizer_.zero_grad();
@@ -150,11 +149,10 @@ class TorchDecoder : public Trainer {
 
 }  // namespace
 
-std::unique_ptr<Trainer> make_torch_decoder(const DecoderSizes& sizes,
-                                            std::span<const std::int64_t> ids,
-                                            std::span<const std::int64_t> targets, int threads) {
+std::unique_ptr<Trainer> make_torch_decoder(const DecoderSizes& sizes, const TokenBatch& batch,
+                                            int threads) {
   torch::set_num_threads(threads);
-  return std::make_unique<TorchDecoder>(sizes, ids, targets);
+  return std::make_unique<TorchDecoder>(sizes, batch);
 }
 
 }  // namespace steady::bench
