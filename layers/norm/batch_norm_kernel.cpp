@@ -1,13 +1,8 @@
-#include <algorithm>
 #include <steadygrad/layers/norm/batch_norm_kernel.hpp>
-#include <steadygrad/layers/norm/row_stats.hpp>
-#include <type_traits>
 
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "layers/norm/batch_norm_kernel.cpp"
-#include <hwy/foreach_target.h>
-// After foreach_target, which fixes the target it is read for.
-#include <steadygrad/core/kernels/simd-inl.hpp>
+#include <steadygrad/layers/norm/column_apply_kernel.hpp>
+#include <steadygrad/layers/norm/row_stats.hpp>
+#include <vector>
 
 // Derivation, one channel of M elements; m(.) is the mean over the channel, u = dy:
 //   xhat = (x - mean) * r,  r = (var + eps)^(-1/2),  y = gamma * xhat + beta.
@@ -19,65 +14,6 @@
 // Frozen: mean and r are constants, dx = a * u: the same with s1 = s2 = 0.
 // Its derivative: batch_norm_double_backward.cpp.
 
-HWY_BEFORE_NAMESPACE();
-namespace steady {
-namespace HWY_NAMESPACE {
-namespace {
-
-// y = (x - mean) * scale + shift, line by line; the coefficients of a line stay in the first cache.
-template <class T>
-HWY_FLATTEN void apply(const T* x, T* y, const T* mean, const T* scale, const T* shift,
-                       std::int64_t stride, std::int64_t lines, std::int64_t columns) {
-  for (std::int64_t line = 0; line < lines; ++line, x += stride, y += stride) {
-    for_vectors<T>(columns, [&](std::int64_t j, auto part, int) HWY_ATTR {
-      const Vec<T> d = hn::Sub(load(x + j, part), load(mean + j, part));
-      store(fma(d, load(scale + j, part), load(shift + j, part)), y + j, part);
-    });
-  }
-}
-
-// dx = a * dy + b * (x - mean) + k.
-template <class T>
-HWY_FLATTEN void input_gradient(const T* x, const T* dy, T* dx, const T* mean, const T* a,
-                                const T* b, const T* k, std::int64_t stride, std::int64_t lines,
-                                std::int64_t columns) {
-  for (std::int64_t line = 0; line < lines; ++line, x += stride, dy += stride, dx += stride) {
-    for_vectors<T>(columns, [&](std::int64_t j, auto part, int) HWY_ATTR {
-      const Vec<T> d = hn::Sub(load(x + j, part), load(mean + j, part));
-      const Vec<T> v = fma(load(b + j, part), d, load(k + j, part));
-      store(fma(load(a + j, part), load(dy + j, part), v), dx + j, part);
-    });
-  }
-}
-
-}  // namespace
-
-void batch_norm_apply_f32(const float* x, float* y, const float* mean, const float* scale,
-                          const float* shift, std::int64_t stride, std::int64_t lines,
-                          std::int64_t columns) {
-  apply(x, y, mean, scale, shift, stride, lines, columns);
-}
-void batch_norm_apply_f64(const double* x, double* y, const double* mean, const double* scale,
-                          const double* shift, std::int64_t stride, std::int64_t lines,
-                          std::int64_t columns) {
-  apply(x, y, mean, scale, shift, stride, lines, columns);
-}
-void batch_norm_input_f32(const float* x, const float* dy, float* dx, const float* mean,
-                          const float* a, const float* b, const float* k, std::int64_t stride,
-                          std::int64_t lines, std::int64_t columns) {
-  input_gradient(x, dy, dx, mean, a, b, k, stride, lines, columns);
-}
-void batch_norm_input_f64(const double* x, const double* dy, double* dx, const double* mean,
-                          const double* a, const double* b, const double* k, std::int64_t stride,
-                          std::int64_t lines, std::int64_t columns) {
-  input_gradient(x, dy, dx, mean, a, b, k, stride, lines, columns);
-}
-
-}  // namespace HWY_NAMESPACE
-}  // namespace steady
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
 namespace steady {
 
 using detail::check_span;
@@ -85,40 +21,11 @@ using detail::ColumnPlan;
 
 namespace {
 
-HWY_EXPORT(batch_norm_apply_f32);
-HWY_EXPORT(batch_norm_apply_f64);
-HWY_EXPORT(batch_norm_input_f32);
-HWY_EXPORT(batch_norm_input_f64);
-
-template <class T>
-auto apply_worker() {
-  if constexpr (std::is_same_v<T, float>) {
-    return HWY_DYNAMIC_DISPATCH(batch_norm_apply_f32);
-  } else {
-    return HWY_DYNAMIC_DISPATCH(batch_norm_apply_f64);
-  }
-}
-
-template <class T>
-auto input_worker() {
-  if constexpr (std::is_same_v<T, float>) {
-    return HWY_DYNAMIC_DISPATCH(batch_norm_input_f32);
-  } else {
-    return HWY_DYNAMIC_DISPATCH(batch_norm_input_f64);
-  }
-}
-
 // Element c of an array that may be absent.
 template <class T>
 double at(std::span<const T> values, std::int64_t c, double absent) {
   return values.empty() ? absent : static_cast<double>(values[static_cast<std::size_t>(c)]);
 }
-
-// Aligned: a vector that straddles two cache lines halves the speed of the loops that read these.
-template <class T>
-struct alignas(64) Coefficients {
-  T at[ColumnPlan::ColumnBlock];
-};
 
 /// Statistics of one channel from the lines of stats.
 template <class T>
@@ -131,18 +38,23 @@ struct Channel {
         rstd(at(stats, static_cast<std::int64_t>(stats.size() / 3) * 2 + c, 0)) {}
 };
 
-// Runs body(offset of the piece, lines, columns, first channel) for all pieces and for the rest.
-template <class Body>
-void for_pieces_and_rest(const ColumnPlan& plan, Body body) {
-  plan.for_pieces(true, [&](std::int64_t, std::int64_t line, std::int64_t lines,
-                            std::int64_t column, std::int64_t columns) {
-    body(line * plan.period + column, lines, columns, column);
-  });
-  if (plan.rest_rows > 0) {
-    body(plan.lines * plan.period, std::int64_t{1}, plan.rest_rows * plan.channels,
-         std::int64_t{0});
+/// `lines` coefficients per channel, one line after the other.
+template <class T>
+class Lines {
+ public:
+  Lines(std::int64_t channels, std::size_t lines)
+      : channels_(static_cast<std::size_t>(channels)), values_(channels_ * lines) {}
+  T& operator()(std::size_t line, std::int64_t c) {
+    return values_[line * channels_ + static_cast<std::size_t>(c)];
   }
-}
+  [[nodiscard]] std::span<const T> operator[](std::size_t line) const {
+    return std::span(values_).subspan(line * channels_, channels_);
+  }
+
+ private:
+  std::size_t channels_;
+  std::vector<T> values_;
+};
 
 }  // namespace
 
@@ -156,21 +68,15 @@ void batch_norm_apply(const ColumnShape& shape, std::span<const T> x, std::span<
   check_span(op, "beta", beta.size(), shape.channels, true);
   check_span(op, "stats", stats.size(), 3 * shape.channels, false);
   check_span(op, "y", y.size(), shape.elements(), false);
-  const ColumnPlan plan(shape);
-  const auto worker = apply_worker<T>();
-  for_pieces_and_rest(plan, [&](std::int64_t offset, std::int64_t lines, std::int64_t columns,
-                                std::int64_t column) {
-    Coefficients<T> mean, scale, shift;
-    plan.for_channels(column, columns, [&](std::int64_t j, std::int64_t c) {
-      const Channel<T> channel(stats, c);
-      const double a = channel.rstd * at(gamma, c, 1);
-      mean.at[j] = channel.mean;
-      scale.at[j] = static_cast<T>(a);
-      shift.at[j] = static_cast<T>(at(beta, c, 0) - channel.low * a);
-    });
-    worker(x.data() + offset, y.data() + offset, mean.at, scale.at, shift.at, plan.period, lines,
-           columns);
-  });
+  Lines<T> k(shape.channels, 3);
+  for (std::int64_t c = 0; c < shape.channels; ++c) {
+    const Channel<T> channel(stats, c);
+    const double scale = channel.rstd * at(gamma, c, 1);
+    k(0, c) = channel.mean;
+    k(1, c) = static_cast<T>(scale);
+    k(2, c) = static_cast<T>(at(beta, c, 0) - channel.low * scale);
+  }
+  column_affine<T>(shape, {k[0], k[1], k[2]}, x, y);
 }
 
 template <class T>
@@ -203,23 +109,17 @@ void batch_norm_backward_input(const ColumnShape& shape, double count, std::span
   check_span(op, "s1", s1.size(), shape.channels, true);
   check_span(op, "s2", s2.size(), static_cast<std::int64_t>(s1.size()), false);
   check_span(op, "dx", dx.size(), shape.elements(), false);
-  const ColumnPlan plan(shape);
-  const auto worker = input_worker<T>();
-  for_pieces_and_rest(plan, [&](std::int64_t offset, std::int64_t lines, std::int64_t columns,
-                                std::int64_t column) {
-    Coefficients<T> mean, a, b, k;
-    plan.for_channels(column, columns, [&](std::int64_t j, std::int64_t c) {
-      const Channel<T> channel(stats, c);
-      const double scale = at(gamma, c, 1) * channel.rstd;
-      const double slope = -scale * channel.rstd * channel.rstd * at(s2, c, 0) / count;
-      mean.at[j] = channel.mean;
-      a.at[j] = static_cast<T>(scale);
-      b.at[j] = static_cast<T>(slope);
-      k.at[j] = static_cast<T>(-scale * at(s1, c, 0) / count - slope * channel.low);
-    });
-    worker(x.data() + offset, dy.data() + offset, dx.data() + offset, mean.at, a.at, b.at, k.at,
-           plan.period, lines, columns);
-  });
+  Lines<T> k(shape.channels, 4);
+  for (std::int64_t c = 0; c < shape.channels; ++c) {
+    const Channel<T> channel(stats, c);
+    const double scale = at(gamma, c, 1) * channel.rstd;
+    const double slope = -scale * channel.rstd * channel.rstd * at(s2, c, 0) / count;
+    k(0, c) = channel.mean;
+    k(1, c) = static_cast<T>(scale);
+    k(2, c) = static_cast<T>(slope);
+    k(3, c) = static_cast<T>(-scale * at(s1, c, 0) / count - slope * channel.low);
+  }
+  column_gradient<T>(shape, {k[0], k[1], k[2], k[3]}, x, dy, dx);
 }
 
 namespace {
@@ -302,4 +202,3 @@ STEADY_BACKWARD(batch_norm_backward_frozen, double);
 #undef STEADY_BACKWARD
 
 }  // namespace steady
-#endif

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <mutex>
 #include <optional>
 #include <steadygrad/core/error.hpp>
@@ -73,6 +74,13 @@ double NormOptions::number(std::string_view name) const {
   STEADY_CHECK(Error, detail::read_number(text(name), value), "norm options: {}={} is not a number",
                name, text(name));
   return value;
+}
+
+std::int64_t NormOptions::integer(std::string_view name) const {
+  const double value = number(name);
+  STEADY_CHECK(Error, value == std::floor(value) && std::abs(value) <= 1e15,
+               "norm options: {} must be a whole number; got {}", name, text(name));
+  return static_cast<std::int64_t>(value);
 }
 
 bool NormOptions::flag(std::string_view name) const {

@@ -15,6 +15,8 @@ namespace steady {
 class NormOptions {
  public:
   [[nodiscard]] double number(std::string_view name) const;
+  /// A number that must be whole.
+  [[nodiscard]] std::int64_t integer(std::string_view name) const;
   [[nodiscard]] bool flag(std::string_view name) const;
   [[nodiscard]] const std::string& text(std::string_view name) const;
 
@@ -38,6 +40,7 @@ class NormOptions {
 ///   batch(eps=1e-5, momentum=0.1 or cumulative, affine=true, bias=true, track=true)
 ///   layer(eps=1e-5, affine=true, bias=true, over=position or sample)
 ///   rms(eps=1e-6, affine=true, unit_offset=false)
+///   group(groups=32, eps=1e-5, affine=true, bias=true)
 ///
 /// Options that are left out have these values. momentum is the weight of the new batch, in [0, 1];
 /// track=false keeps no running statistics. layer is per position over the features, and with

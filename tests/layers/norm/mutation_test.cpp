@@ -4,6 +4,7 @@
 #include <ostream>
 #include <steadygrad/core/gradcheck.hpp>
 #include <steadygrad/layers/norm/batch_norm.hpp>
+#include <steadygrad/layers/norm/group_norm.hpp>
 #include <steadygrad/layers/norm/layer_norm.hpp>
 #include <steadygrad/layers/norm/rms_norm.hpp>
 
@@ -17,7 +18,7 @@ namespace {
 
 using namespace norm_testing;
 
-enum class Norm { Layer, LayerOverSample, Rms, RmsUnitOffset, BatchTrain, BatchEval };
+enum class Norm { Layer, LayerOverSample, Group, Rms, RmsUnitOffset, BatchTrain, BatchEval };
 enum class Fault {
   None,
   NoMeanTerm,         // dx without mean(dxhat)
@@ -38,10 +39,15 @@ enum class Fault {
 
 constexpr double Eps = 0.3;  // large enough for its place to matter
 
-/// Sets of `count` elements that share a statistic; set s has elements s * step + i * stride.
+constexpr std::size_t Groups = 2;
+
+/// Sets of `count` elements that share a statistic: pieces of `run` neighbours, `jump` apart. The
+/// sets lie side by side inside a block of `outer` elements, `inner` of them.
 struct Sets {
-  std::size_t sets, count, step, stride, affine;
-  [[nodiscard]] std::size_t at(std::size_t s, std::size_t i) const { return s * step + i * stride; }
+  std::size_t sets, count, run, jump, inner, outer, affine;
+  [[nodiscard]] std::size_t at(std::size_t s, std::size_t i) const {
+    return s / inner * outer + s % inner * run + i / run * jump + i % run;
+  }
   /// Which gain element i of set s uses.
   [[nodiscard]] std::size_t gain(std::size_t s, std::size_t i) const { return at(s, i) % affine; }
 };
@@ -49,12 +55,16 @@ struct Sets {
 Sets sets_of(Norm norm, const Shape& x) {
   const auto n = static_cast<std::size_t>(x.numel());
   const auto c = static_cast<std::size_t>(x[-1]);
-  if (norm == Norm::BatchTrain || norm == Norm::BatchEval) return {c, n / c, 1, c, c};
+  const auto samples = static_cast<std::size_t>(x[0]);
+  if (norm == Norm::BatchTrain || norm == Norm::BatchEval) return {c, n / c, 1, c, c, n, c};
   if (norm == Norm::LayerOverSample) {
-    const auto samples = static_cast<std::size_t>(x[0]);
-    return {samples, n / samples, n / samples, 1, c};
+    return {samples, n / samples, n / samples, 0, 1, n / samples, c};
   }
-  return {n / c, c, c, 1, c};
+  if (norm == Norm::Group) {
+    const std::size_t sets = samples * Groups;
+    return {sets, n / sets, c / Groups, c, Groups, n / samples, c};
+  }
+  return {n / c, c, c, 0, 1, c, c};
 }
 
 struct Statistics {
@@ -142,6 +152,8 @@ Tensor forward(Norm norm, const Tensor& x, const Tensor& weight, const Tensor& b
       return layer_norm(x, weight.shape(), weight, bias, Eps);
     case Norm::LayerOverSample:
       return layer_norm_over_sample(x, weight, bias, Eps);
+    case Norm::Group:
+      return group_norm(x, Groups, weight, bias, Eps);
     case Norm::Rms:
     case Norm::RmsUnitOffset:
       return rms_norm(x, weight.shape(), weight, Eps, norm == Norm::RmsUnitOffset);
@@ -171,9 +183,11 @@ TensorFunction mutant(Norm norm, Fault fault) {
 
 std::vector<Tensor> inputs_of(Norm norm) {
   const bool rms = norm == Norm::Rms || norm == Norm::RmsUnitOffset;
-  const Tensor bias = noise({3}, "bias").set_requires_grad();
-  return {noise({2, 2, 3}, "x", 0.5).set_requires_grad(), noise({3}, "weight").set_requires_grad(),
-          rms ? Tensor() : bias, noise({3}, "mean"), Tensor::of({3}, {0.5, 1, 2}, Dtype::F64)};
+  const std::int64_t c = norm == Norm::Group ? 4 : 3;
+  const Tensor bias = noise({c}, "bias").set_requires_grad();
+  return {noise({2, 2, c}, "x", 0.5).set_requires_grad(), noise({c}, "weight").set_requires_grad(),
+          rms ? Tensor() : bias, noise({c}, "mean"),
+          generate({c}, [](double i) { return 0.5 + 0.75 * i; })};
 }
 
 std::vector<Fault> faults_of(Norm norm) {
@@ -225,13 +239,13 @@ TEST_P(Mutation, ABackwardOfConstantsIsRejectedInSecondOrder) {  // CASES LN-18
 }
 
 std::string name_of(const testing::TestParamInfo<Norm>& info) {
-  static constexpr std::array Names{"Layer",         "LayerOverSample", "Rms",
+  static constexpr std::array Names{"Layer",         "LayerOverSample", "Group",    "Rms",
                                     "RmsUnitOffset", "BatchTrain",      "BatchEval"};
   return Names.at(static_cast<std::size_t>(info.param));
 }
 
 INSTANTIATE_TEST_SUITE_P(Norms, Mutation,
-                         testing::Values(Norm::Layer, Norm::LayerOverSample, Norm::Rms,
+                         testing::Values(Norm::Layer, Norm::LayerOverSample, Norm::Group, Norm::Rms,
                                          Norm::RmsUnitOffset, Norm::BatchTrain, Norm::BatchEval),
                          name_of);
 

@@ -1,4 +1,5 @@
 #include <steadygrad/layers/norm/batch_norm.hpp>
+#include <steadygrad/layers/norm/group_norm.hpp>
 #include <steadygrad/layers/norm/layer_norm.hpp>
 #include <steadygrad/layers/norm/rms_norm.hpp>
 
@@ -112,6 +113,30 @@ const bool batch_rows = register_ops(
      {.name = "eval_one_row",
       .f = [](Inputs in) { return batch_norm_eval(in[0], in[3], in[4], in[1], in[2]); },
       .inputs = with({1, 3}, {real({3}), real({3}), mean_of(3), var_of(3)})}});
+
+const bool group_rows = register_ops(
+    "GroupNorm", {{.name = "weight_and_bias",
+                   .f = [](Inputs in) { return group_norm(in[0], 2, in[1], in[2]); },
+                   .inputs = with({2, 2, 2, 4}, {real({4}), real({4})}),
+                   .large = with({9, 17, 17, 36}, {real({36}), real({36})})},
+                  {.name = "weight_only",
+                   .f = [](Inputs in) { return group_norm(in[0], 3, in[1]); },
+                   .inputs = with({2, 3, 6}, {real({6})}),
+                   .large = with({1, 5000, 33}, {real({33})})},
+                  {.name = "bias_only",
+                   .f = [](Inputs in) { return group_norm(in[0], 2, {}, in[1]); },
+                   .inputs = with({3, 2, 4}, {real({4})})},
+                  {.name = "no_affine",
+                   .f = [](Inputs in) { return group_norm(in[0], 2, {}, {}, 0.1); },
+                   .inputs = with({3, 6}, {}),
+                   .large = with({40, 49, 512}, {})},
+                  {.name = "group_per_channel",
+                   .f = [](Inputs in) { return group_norm(in[0], in[0].dim(-1), in[1], in[2]); },
+                   .inputs = with({2, 4, 3}, {real({3}), real({3})}),
+                   .large = with({3, 900, 70}, {real({70}), real({70})})},
+                  {.name = "one_group",
+                   .f = [](Inputs in) { return group_norm(in[0], 1, in[1], in[2]); },
+                   .inputs = with({2, 2, 3}, {real({3}), real({3})})}});
 
 }  // namespace
 }  // namespace steady

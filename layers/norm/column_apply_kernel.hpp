@@ -1,0 +1,30 @@
+#pragma once
+
+#include <span>
+#include <steadygrad/layers/norm/column_plan.hpp>
+
+// The passes of the column norms that write a result: affine in x, with coefficients per column.
+// T is float or double. All coefficients: [channels]. Sizes that do not match throw ShapeError.
+// Bits do not depend on the number of threads.
+
+namespace steady {
+
+/// y = (x - mean) * scale + shift. x, y: [rows, channels].
+template <class T>
+struct ColumnAffine {
+  std::span<const T> mean, scale, shift;
+};
+template <class T>
+void column_affine(const ColumnShape& shape, const ColumnAffine<T>& c, std::span<const T> x,
+                   std::span<T> y);
+
+/// dx = a * dy + b * (x - mean) + k. x, dy, dx: [rows, channels].
+template <class T>
+struct ColumnGradient {
+  std::span<const T> mean, a, b, k;
+};
+template <class T>
+void column_gradient(const ColumnShape& shape, const ColumnGradient<T>& c, std::span<const T> x,
+                     std::span<const T> dy, std::span<T> dx);
+
+}  // namespace steady
