@@ -4,6 +4,7 @@
 #include <hdf5.h>
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <mutex>
 #include <steadygrad/core/error.hpp>
@@ -93,6 +94,12 @@ Handle access_list(const std::string& where) {
   return list;
 }
 
+/// HDF5 takes two files in memory of one name for one file.
+std::string unique(const std::string& name) {
+  static std::atomic<std::uint64_t> count = 0;
+  return fmt::format("{}#{}", name, ++count);
+}
+
 Value read_attribute(hid_t attribute, const std::string& where) {
   const Handle type = owned(H5Aget_type(attribute), "read", where);
   const auto read = [&](hid_t as, auto value) -> Value {
@@ -144,8 +151,21 @@ File File::create_in_memory(std::string name) {
   check(H5Pset_fapl_core(access.id(), std::size_t{1} << 20, false), "make", name);
   const Handle creation = creation_list(H5P_FILE_CREATE, name);
   File file;
-  file.id_ =
-      owned(H5Fcreate(name.c_str(), H5F_ACC_TRUNC, creation.id(), access.id()), "make", name);
+  file.id_ = owned(H5Fcreate(unique(name).c_str(), H5F_ACC_TRUNC, creation.id(), access.id()),
+                   "make", name);
+  file.name_ = std::move(name);
+  return file;
+}
+
+File File::open_image(std::string name, std::span<const std::byte> bytes) {
+  const Call call;
+  STEADY_CHECK(IoError, !bytes.empty(), "hdf5: cannot open {}: it is empty", name);
+  const Handle access = access_list(name);
+  check(H5Pset_fapl_core(access.id(), std::size_t{1} << 20, false), "open", name);
+  check(H5Pset_file_image(access.id(), const_cast<std::byte*>(bytes.data()), bytes.size()), "open",
+        name);
+  File file;
+  file.id_ = owned(H5Fopen(unique(name).c_str(), H5F_ACC_RDONLY, access.id()), "open", name);
   file.name_ = std::move(name);
   return file;
 }
@@ -169,12 +189,12 @@ Group File::root() const {
   return group;
 }
 
-std::vector<std::byte> File::image() const {
+std::vector<std::byte> File::image(std::size_t before) const {
   const Call call;
   check(H5Fflush(id_.id(), H5F_SCOPE_GLOBAL), "flush", name_);
   const ssize_t size = check(H5Fget_file_image(id_.id(), nullptr, 0), "copy", name_);
-  std::vector<std::byte> bytes(static_cast<std::size_t>(size));
-  check(H5Fget_file_image(id_.id(), bytes.data(), bytes.size()), "copy", name_);
+  std::vector<std::byte> bytes(before + static_cast<std::size_t>(size));
+  check(H5Fget_file_image(id_.id(), bytes.data() + before, bytes.size() - before), "copy", name_);
   return bytes;
 }
 
