@@ -277,17 +277,20 @@ void Group::set_attribute(std::string_view name, const Value& value) const {
 
 Attributes Group::attributes() const {
   const Call call;
+  std::vector<std::string> links;
+  hsize_t position = 0;
+  check(H5Aiterate2(
+            id_.id(), H5_INDEX_CRT_ORDER, H5_ITER_INC, &position,
+            [](hid_t, const char* name, const H5A_info_t*, void* out) {
+              static_cast<std::vector<std::string>*>(out)->emplace_back(name);
+              return herr_t{0};
+            },
+            &links),
+        "list the attributes of", where_);
   Attributes result;
-  H5O_info_t info;
-  check(H5Oget_info2(id_.id(), &info, H5O_INFO_NUM_ATTRS), "read", where_);
-  for (hsize_t i = 0; i < info.num_attrs; ++i) {
-    const std::string where = fmt::format("attribute {} of {}", i, where_);
-    const Handle attribute = owned(
-        H5Aopen_by_idx(id_.id(), ".", H5_INDEX_CRT_ORDER, H5_ITER_INC, i, H5P_DEFAULT, H5P_DEFAULT),
-        "open", where);
-    const ssize_t size = check(H5Aget_name(attribute.id(), 0, nullptr), "read", where);
-    std::string link(static_cast<std::size_t>(size), '\0');
-    check(H5Aget_name(attribute.id(), link.size() + 1, link.data()), "read", where);
+  for (const std::string& link : links) {
+    const std::string where = fmt::format("attribute '{}' of {}", unescape(link), where_);
+    const Handle attribute = owned(H5Aopen(id_.id(), link.c_str(), H5P_DEFAULT), "open", where);
     result.emplace_back(unescape(link), read_attribute(attribute.id(), where));
   }
   return result;
