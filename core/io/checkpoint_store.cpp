@@ -60,7 +60,8 @@ std::vector<fs::path> CheckpointStore::files() const {
   return result;
 }
 
-void CheckpointStore::set_aside_later(std::int64_t step) const {
+void CheckpointStore::prepare(std::int64_t step) const {
+  if (!directory_) return;
   for (const auto& [later, file] : numbered(path_, Suffix)) {
     if (later <= step) return;
     bool readable = true;
@@ -88,7 +89,7 @@ fs::path CheckpointStore::save(std::int64_t step, const Checkpoint& checkpoint) 
   STEADY_CHECK(IoError, !error && fs::is_directory(path_, error),
                "checkpoint: cannot make the directory '{}': {}", path_.string(),
                error ? error.message() : "a file is in its place");
-  set_aside_later(step);
+  prepare(step);
   const fs::path file = path_ / fmt::format("{}{:012}{}", Prefix, step, Suffix);
   save_checkpoint(file, checkpoint);
   std::error_code ignored;

@@ -32,18 +32,17 @@ class CheckpointStore {
   /// The checkpoints there, readable or not, newest first.
   [[nodiscard]] std::vector<std::filesystem::path> files() const;
 
-  /// Saves (see save_checkpoint), making the directory if need be, then removes the oldest files
-  /// beyond `keep` and what a killed save left. In a directory, files of later steps would be taken
-  /// for newer than this one: those that cannot be read get ".damaged" behind their names, another
-  /// one is an Error, before anything is written. Returns the file.
+  /// Makes room for saves from `step` on. In a directory, files of later steps would be taken for
+  /// newer: those that cannot be read get ".damaged" behind their names, another one is an Error.
+  void prepare(std::int64_t step) const;
+  /// Saves (see prepare and save_checkpoint), making the directory if need be, then removes the
+  /// oldest files beyond `keep` and what a killed save left. Returns the file.
   std::filesystem::path save(std::int64_t step, const Checkpoint& checkpoint) const;
 
   /// The newest that can be read. Throws IoError when there is none, with the reason for each.
   [[nodiscard]] LatestCheckpoint latest() const;
 
  private:
-  void set_aside_later(std::int64_t step) const;
-
   std::filesystem::path path_;
   CheckpointStoreOptions o_;
   bool directory_;
