@@ -3,6 +3,8 @@
 //   build/bin/char_transformer                              LayerNorm, pre; 2,000 steps
 //   build/bin/char_transformer --norm rms --placement sandwich --rope --mlp swiglu --qk-norm rms
 //   build/bin/char_transformer --norm layer --norm rms --placement pre --placement post
+//   build/bin/char_transformer --save run      saves as it trains; Ctrl-C saves and ends
+//   build/bin/char_transformer --resume run    goes on, to the same numbers bit for bit
 //
 // Prints the model, a progress bar (loss in nats per character, norm of the gradient before it is
 // clipped), the validation loss and a sample; with several norms or placements it trains every
@@ -18,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "examples/common/checkpoints.hpp"
 #include "examples/common/cli.hpp"
 #include "examples/common/json_file.hpp"
 #include "examples/common/progress.hpp"
@@ -62,6 +65,7 @@ struct Settings {
   std::int64_t evaluate_every = 500;
   std::string json;
   std::string progress = "auto";
+  CheckpointOptions checkpoints;
 };
 
 /// What one run left.
@@ -136,10 +140,15 @@ std::string write_sample(Decoder& model, const Text& text, const Settings& s) {
   return written;
 }
 
-/// The windows of the training text, epoch after epoch.
+/// The windows of the training text, epoch after epoch, from batch number `first` on.
 class TrainingWindows {
  public:
-  TrainingWindows(const Text& text, const Settings& s) : text_(text), s_(s), epoch_(make(0)) {}
+  TrainingWindows(const Text& text, const Settings& s, std::int64_t first)
+      : text_(text), s_(s), epoch_(make(0)) {
+    number_ = first / epoch_.count();
+    index_ = first % epoch_.count();
+    epoch_ = make(number_);
+  }
   Batch next() {
     if (index_ == epoch_.count()) {
       epoch_ = make(++number_);
@@ -189,67 +198,115 @@ std::optional<double> clipped(Gradients& gradients, const Optimizer& optimizer, 
   }
 }
 
-Run train(const NormSpec& norm, const Placement& placement, const Text& text, const Settings& s) {
-  Decoder model(decoder_options(norm, placement, s, text.vocabulary.size()));
-  model.initialize(s.seed);
-  Run run;
-  run.norm = to_string(norm);
-  run.placement = to_string(placement);
-  run.parameters = model.parameter_count();
-  std::printf("\n== %s, %s ==\n%s\n", run.norm.c_str(), run.placement.c_str(),
-              model.summary().c_str());
-  AdamW optimizer(model.parameters(), {.lr = s.lr, .beta2 = 0.99, .weight_decay = s.weight_decay});
-  const std::int64_t warmup = std::min(s.warmup, s.steps - 1);
-  const Schedule schedule = warmup_cosine_schedule(s.lr, warmup, s.steps, 0.1 * s.lr);
-  TrainingWindows data(text, s);
-  Progress progress("training", s.steps,
-                    {.mode = parse_progress_mode(s.progress), .unit = "tokens"});
-  const auto start = std::chrono::steady_clock::now();
-  double evaluating = 0;
-  for (std::int64_t step = 0; step < s.steps; ++step) {
-    optimizer.set_lr(schedule(step));
-    StepResult result = forward_backward(model, data, s.accumulate);
-    run.train_loss.push_back(result.loss);
-    const std::optional<double> length =
-        std::isfinite(result.loss) ? clipped(result.gradients, optimizer, s.clip) : std::nullopt;
-    if (!length) {
-      run.diverged_at = step;
-      break;
+/// Trains one model: all that changes from step to step, so that it can be saved and resumed.
+class Training {
+ public:
+  Training(const NormSpec& norm, const Placement& placement, const Text& text, const Settings& s)
+      : text_(text),
+        s_(s),
+        model_(decoder_options(norm, placement, s, text.vocabulary.size())),
+        optimizer_(model_.parameters(),
+                   {.lr = s.lr, .beta2 = 0.99, .weight_decay = s.weight_decay}) {
+    model_.initialize(s.seed);
+    run_.norm = to_string(norm);
+    run_.placement = to_string(placement);
+    run_.parameters = model_.parameter_count();
+  }
+
+  Run run(Checkpoints& checkpoints, std::size_t number) {
+    std::printf("\n== %s, %s ==\n%s\n", run_.norm.c_str(), run_.placement.c_str(),
+                model_.summary().c_str());
+    std::fflush(stdout);
+    TrainingState state;
+    describe(state, checkpoints);
+    checkpoints.begin(number, state, step_);
+    if (run_.diverged_at < 0 && step_ < s_.steps) train(checkpoints);
+    checkpoints.finish();
+    for (std::size_t i = 0; i < run_.validation_loss.size(); ++i) {
+      std::printf("step %ld: validation loss %.4f\n", static_cast<long>(run_.evaluated_at[i]),
+                  run_.validation_loss[i]);
     }
-    run.gradient_norm.push_back(*length);
-    optimizer.step(result.gradients);
-    progress.step(s.batch * s.context * s.accumulate,
-                  {{"loss", result.loss}, {"gradient norm", *length}});
-    if ((step + 1) % s.evaluate_every == 0 || step + 1 == s.steps) {
-      const auto before = std::chrono::steady_clock::now();
-      run.validation_loss.push_back(validation_loss(model, text, s.context));
-      run.evaluated_at.push_back(step + 1);
-      evaluating +=
-          std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
-      if (!std::isfinite(run.validation_loss.back())) {
-        run.diverged_at = step;
+    if (run_.diverged_at >= 0) {
+      std::printf("diverged at step %ld\n", static_cast<long>(run_.diverged_at));
+    } else if (s_.sample > 0) {
+      run_.sample = write_sample(model_, text_, s_);
+    }
+    std::fflush(stdout);
+    return run_;
+  }
+
+ private:
+  void describe(TrainingState& state, const Checkpoints& checkpoints) {
+    state.track("model", model_).track("optimizer", optimizer_).track("step", step_);
+    state.track("train_loss", run_.train_loss).track("gradient_norm", run_.gradient_norm);
+    state.track("validation_loss", run_.validation_loss).track("evaluated_at", run_.evaluated_at);
+    state.track("diverged_at", run_.diverged_at);
+    state.option("program", "char_transformer").option("model", model_.describe());
+    state.option("norm", run_.norm).option("placement", run_.placement);
+    state.option("gate", s_.gate).option("qk_norm", s_.qk_norm).option("mlp", s_.mlp);
+    state.option("heads", s_.heads).option("kv_heads", s_.kv_heads);
+    state.option("context", s_.context).option("batch", s_.batch);
+    state.option("accumulate", s_.accumulate).option("steps", s_.steps);
+    state.option("lr", s_.lr).option("warmup", s_.warmup).option("clip", s_.clip);
+    state.option("dropout", s_.dropout).option("seed", s_.seed);
+    if (checkpoints.active()) state.option("data", checksum(text_.train));
+  }
+
+  void train(Checkpoints& checkpoints) {
+    const std::int64_t warmup = std::min(s_.warmup, s_.steps - 1);
+    const Schedule schedule = warmup_cosine_schedule(s_.lr, warmup, s_.steps, 0.1 * s_.lr);
+    TrainingWindows data(text_, s_, step_ * s_.accumulate);
+    Progress progress("training", s_.steps,
+                      {.mode = parse_progress_mode(s_.progress), .unit = "tokens", .done = step_});
+    const std::int64_t tokens = s_.batch * s_.context * s_.accumulate;  // of a step
+    const std::int64_t first = step_;
+    const auto start = std::chrono::steady_clock::now();
+    evaluating_ = 0;
+    while (step_ < s_.steps) {
+      optimizer_.set_lr(schedule(step_));
+      StepResult result = forward_backward(model_, data, s_.accumulate);
+      run_.train_loss.push_back(result.loss);
+      const std::optional<double> length = std::isfinite(result.loss)
+                                               ? clipped(result.gradients, optimizer_, s_.clip)
+                                               : std::nullopt;
+      if (!length) {
+        run_.diverged_at = step_;
         break;
       }
+      run_.gradient_norm.push_back(*length);
+      optimizer_.step(result.gradients);
+      ++step_;
+      progress.step(tokens, {{"loss", result.loss}, {"gradient norm", *length}});
+      const bool due = step_ % s_.evaluate_every == 0 || step_ == s_.steps;
+      if (due && !evaluate()) break;
+      checkpoints.after_step();
     }
+    progress.finish();
+    const double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() -
+        evaluating_;
+    run_.tokens_per_second = static_cast<double>((step_ - first) * tokens) / seconds;
   }
-  progress.finish();
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() - evaluating;
-  run.tokens_per_second =
-      static_cast<double>(std::ssize(run.train_loss) * s.batch * s.context * s.accumulate) /
-      seconds;
-  for (std::size_t i = 0; i < run.validation_loss.size(); ++i) {
-    std::printf("step %ld: validation loss %.4f\n", static_cast<long>(run.evaluated_at[i]),
-                run.validation_loss[i]);
+
+  /// Whether the loss is finite; the run has diverged when it is not.
+  bool evaluate() {
+    const auto before = std::chrono::steady_clock::now();
+    run_.validation_loss.push_back(validation_loss(model_, text_, s_.context));
+    run_.evaluated_at.push_back(step_);
+    evaluating_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
+    if (std::isfinite(run_.validation_loss.back())) return true;
+    run_.diverged_at = step_ - 1;
+    return false;
   }
-  if (run.diverged_at >= 0) {
-    std::printf("diverged at step %ld\n", static_cast<long>(run.diverged_at));
-  } else if (s.sample > 0) {
-    run.sample = write_sample(model, text, s);
-  }
-  std::fflush(stdout);
-  return run;
-}
+
+  const Text& text_;
+  const Settings& s_;
+  Decoder model_;
+  AdamW optimizer_;
+  std::int64_t step_ = 0;  // updates done
+  Run run_;
+  double evaluating_ = 0;  // seconds
+};
 
 void print_comparison(const std::vector<Run>& runs) {
   Table table({"norm", "placement", "parameters", "validation loss", "training loss",
@@ -331,6 +388,7 @@ void add_options(CLI::App& app, Settings& s) {
                            1);
   app.add_option("--json", s.json, "file for losses, gradient norms and the sample");
   app.add_option("--progress", s.progress, "auto, bar, plain or off")->capture_default_str();
+  add_checkpoint_options(app, s.checkpoints);
 }
 
 }  // namespace
@@ -362,10 +420,18 @@ int main(int argc, char** argv) {
         load_text_source({.file = s.text, .directory = s.data, .text = text_options(s)});
     checked_option("--prompt", [&] { return source.text.vocabulary.encode(s.prompt); });
     std::printf("%s\n%s\n", source.source.c_str(), library_report().c_str());
+    std::vector<std::string> names;
+    for (const NormSpec& norm : norms) {
+      for (const Placement& placement : placements) {
+        names.push_back(to_string(norm) + "+" + to_string(placement));
+      }
+    }
+    Checkpoints checkpoints(s.checkpoints, names);
     std::vector<Run> runs;
     for (const NormSpec& norm : norms) {
       for (const Placement& placement : placements) {
-        runs.push_back(train(norm, placement, source.text, s));
+        Training training(norm, placement, source.text, s);
+        runs.push_back(training.run(checkpoints, runs.size()));
       }
     }
     if (runs.size() > 1) print_comparison(runs);
@@ -377,6 +443,6 @@ int main(int argc, char** argv) {
       for (const Run& run : runs) result["runs"].push_back(to_json(run));
     }
     file.write(result);
-    return 0;
+    return checkpoints.lost() ? 1 : 0;
   });
 }

@@ -2,6 +2,8 @@
 //
 //   build/bin/mnist_cnn                                   batch normalization, 3 epochs
 //   build/bin/mnist_cnn --norm none --norm batch --norm "layer(over=sample)" --norm rms
+//   build/bin/mnist_cnn --save run        saves as it trains; Ctrl-C saves and ends
+//   build/bin/mnist_cnn --resume run      goes on, to the same numbers bit for bit
 //
 // Prints the model, a progress bar and the test accuracy of every epoch; then, layer by layer, the
 // root mean square of the weights' gradients over the first and the last 50 steps. How to read it:
@@ -18,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "examples/common/checkpoints.hpp"
 #include "examples/common/cli.hpp"
 #include "examples/common/digits.hpp"
 #include "examples/common/json_file.hpp"
@@ -67,24 +70,27 @@ struct Settings {
   std::string data = "data";
   std::string json;
   std::string progress = "auto";
+  CheckpointOptions checkpoints;
 };
 
 /// What one run left: everything that the closing tables and --json show.
 struct Run {
   std::string norm;
-  std::vector<double> train_loss;                 // per step
-  std::vector<double> test_accuracy;              // per epoch, a fraction
-  std::vector<std::string> layers;                // weights of convolutions and head, in order
-  std::vector<std::vector<double>> gradient_rms;  // [step][layer]
-  double images_per_second = 0;                   // of training
-  std::int64_t diverged_at = -1;                  // step of the first loss that is not finite
+  std::vector<double> train_loss;     // per step
+  std::vector<double> test_accuracy;  // per epoch, a fraction
+  std::vector<std::string> layers;    // weights of convolutions and head, in order
+  std::vector<double> gradient_rms;   // [step][layer]
+  double images_per_second = 0;       // of training
+  std::int64_t diverged_at = -1;      // step of the first loss that is not finite
+
+  [[nodiscard]] std::size_t steps() const { return gradient_rms.size() / layers.size(); }
 
   /// Gradient RMS of a layer, averaged over 50 steps at the beginning or at the end.
   [[nodiscard]] double gradient(std::size_t layer, bool last) const {
-    const std::size_t n = std::min<std::size_t>(50, gradient_rms.size());
+    const std::size_t n = std::min<std::size_t>(50, steps());
     double sum = 0;
     for (std::size_t i = 0; i < n; ++i) {
-      sum += gradient_rms[last ? gradient_rms.size() - 1 - i : i][layer];
+      sum += gradient_rms[(last ? steps() - 1 - i : i) * layers.size() + layer];
     }
     return n == 0 ? 0.0 : sum / static_cast<double>(n);
   }
@@ -106,68 +112,109 @@ double rms(const Tensor& t) {
   return std::sqrt(sum / static_cast<double>(t.numel()));
 }
 
-Run train(const NormSpec& norm, const TrainTest& data, const Settings& s) {
-  Cnn model({.norm = norm,
-             .height = data.train.x.dim(1),
-             .width = data.train.x.dim(2),
-             .channels = data.train.x.dim(3)});
-  model.initialize(s.seed);
-  std::printf("\n== %s ==\n%s\n", to_string(norm).c_str(), model.summary().c_str());
-
-  Run run;
-  run.norm = to_string(norm);
-  std::vector<Parameter> weights;
-  for (const Parameter& p : model.parameters()) {
-    if (p.role != Role::Weight) continue;
-    weights.push_back(p);
-    run.layers.push_back(p.name);
+/// Trains one model: all that changes from step to step, so that it can be saved and resumed.
+class Training {
+ public:
+  Training(const NormSpec& norm, const TrainTest& data, const Settings& s)
+      : data_(data),
+        s_(s),
+        model_({.norm = norm,
+                .height = data.train.x.dim(1),
+                .width = data.train.x.dim(2),
+                .channels = data.train.x.dim(3)}),
+        optimizer_(model_.parameters(), {.lr = s.lr, .momentum = 0.9, .weight_decay = 5e-4}),
+        batches_per_epoch_(batches(data.train, options(0)).count()) {
+    model_.initialize(s.seed);
+    run_.norm = to_string(norm);
+    for (const Parameter& p : model_.parameters()) {
+      if (p.role != Role::Weight) continue;
+      weights_.push_back(p);
+      run_.layers.push_back(p.name);
+    }
+    const std::int64_t steps = batches_per_epoch_ * s.epochs;
+    const std::int64_t warmup = std::min<std::int64_t>(s.warmup, steps - 1);
+    schedule_ = warmup_schedule(warmup, cosine_schedule(s.lr, steps - warmup));
   }
-  Sgd optimizer(model.parameters(), {.lr = s.lr, .momentum = 0.9, .weight_decay = 5e-4});
-  const BatchOptions options{.size = s.batch, .seed = s.seed, .tail = Tail::Merge};
-  const std::int64_t steps = batches(data.train, options).count() * s.epochs;
-  const std::int64_t warmup = std::min<std::int64_t>(s.warmup, steps - 1);
-  const Schedule schedule = warmup_schedule(warmup, cosine_schedule(s.lr, steps - warmup));
-  double seconds = 0;
-  for (std::int64_t epoch = 0; epoch < s.epochs && run.diverged_at < 0; ++epoch) {
-    BatchOptions this_epoch = options;
-    this_epoch.epoch = epoch;
-    const Batches epoch_batches = batches(data.train, this_epoch);
-    Progress progress(fmt::format("epoch {}/{}", epoch + 1, s.epochs), epoch_batches.count(),
-                      {.mode = parse_progress_mode(s.progress)});
-    std::int64_t seen = 0;
-    std::int64_t correct = 0;
+
+  Run run(Checkpoints& checkpoints, std::size_t number) {
+    std::printf("\n== %s ==\n%s\n", run_.norm.c_str(), model_.summary().c_str());
+    std::fflush(stdout);
+    TrainingState state;
+    describe(state, checkpoints);
+    checkpoints.begin(number, state, step_);
+    // An epoch is over when its accuracy is known.
+    for (auto epoch = std::ssize(run_.test_accuracy); epoch < s_.epochs; ++epoch) {
+      if (run_.diverged_at < 0) train_epoch(epoch, checkpoints);
+      if (run_.diverged_at >= 0) break;
+      run_.test_accuracy.push_back(test_accuracy(model_, data_.test));
+      std::printf("epoch %ld: test accuracy %.2f %%\n", static_cast<long>(epoch + 1),
+                  100 * run_.test_accuracy.back());
+      std::fflush(stdout);
+    }
+    checkpoints.finish();
+    if (seconds_ > 0) run_.images_per_second = images_ / seconds_;
+    return run_;
+  }
+
+ private:
+  [[nodiscard]] BatchOptions options(std::int64_t epoch) const {
+    return {.size = s_.batch, .seed = s_.seed, .epoch = epoch, .tail = Tail::Merge};
+  }
+
+  void describe(TrainingState& state, const Checkpoints& checkpoints) {
+    state.track("model", model_).track("optimizer", optimizer_).track("step", step_);
+    state.track("train_loss", run_.train_loss).track("test_accuracy", run_.test_accuracy);
+    state.track("gradient_rms", run_.gradient_rms).track("diverged_at", run_.diverged_at);
+    state.option("program", "mnist_cnn").option("norm", run_.norm).option("seed", s_.seed);
+    state.option("epochs", s_.epochs).option("batch", s_.batch);
+    state.option("lr", s_.lr).option("warmup", s_.warmup);
+    if (checkpoints.active()) state.option("data", checksum(data_.train.x));
+  }
+
+  void train_epoch(std::int64_t epoch, Checkpoints& checkpoints) {
+    BatchOptions o = options(epoch);
+    o.start = step_ - epoch * batches_per_epoch_;
+    Progress progress(fmt::format("epoch {}/{}", epoch + 1, s_.epochs), batches_per_epoch_,
+                      {.mode = parse_progress_mode(s_.progress), .done = o.start});
+    double seen = 0;
+    double correct = 0;
     const auto start = std::chrono::steady_clock::now();
-    for (const Batch& batch : epoch_batches) {
-      optimizer.set_lr(schedule(optimizer.updates()));
+    for (const Batch& batch : batches(data_.train, o)) {
+      optimizer_.set_lr(schedule_(step_));
       Tape tape;
-      const Tensor logits = model(batch.x);
+      const Tensor logits = model_(batch.x);
       const Tensor loss = cross_entropy(logits, batch.y);
-      run.train_loss.push_back(loss.item());
+      run_.train_loss.push_back(loss.item());
       if (!std::isfinite(loss.item())) {
-        run.diverged_at = optimizer.updates();
+        run_.diverged_at = step_;
         break;
       }
       const Gradients gradients = tape.backward(loss);
-      optimizer.step(gradients);
-      std::vector<double>& row = run.gradient_rms.emplace_back();
-      for (const Parameter& w : weights) row.push_back(rms(gradients[w.value]));
-      seen += batch.size();
-      correct += count_correct(logits, batch.y);
-      progress.step(batch.size(),
-                    {{"loss", loss.item()},
-                     {"accuracy", static_cast<double>(correct) / static_cast<double>(seen)}});
+      optimizer_.step(gradients);
+      ++step_;
+      for (const Parameter& w : weights_) run_.gradient_rms.push_back(rms(gradients[w.value]));
+      seen += static_cast<double>(batch.size());
+      correct += static_cast<double>(count_correct(logits, batch.y));
+      progress.step(batch.size(), {{"loss", loss.item()}, {"accuracy", correct / seen}});
+      checkpoints.after_step();
     }
     progress.finish();
-    seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    run.images_per_second = static_cast<double>(seen * (epoch + 1)) / seconds;
-    if (run.diverged_at >= 0) break;
-    run.test_accuracy.push_back(test_accuracy(model, data.test));
-    std::printf("epoch %ld: test accuracy %.2f %%\n", static_cast<long>(epoch + 1),
-                100 * run.test_accuracy.back());
-    std::fflush(stdout);
+    seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    images_ += seen;
   }
-  return run;
-}
+
+  const TrainTest& data_;
+  const Settings& s_;
+  Cnn model_;
+  Sgd optimizer_;
+  std::int64_t batches_per_epoch_;
+  Schedule schedule_;
+  std::vector<Parameter> weights_;
+  std::int64_t step_ = 0;  // updates done
+  Run run_;
+  double seconds_ = 0;  // of this program, not of what it resumed
+  double images_ = 0;
+};
 
 void print_gradients(const Run& run) {
   Table table({"weight", "gradient RMS, first 50 steps", "last 50 steps", "last / first"});
@@ -201,12 +248,17 @@ void print_comparison(const std::vector<Run>& runs) {
 }
 
 nlohmann::json to_json(const Run& run) {
+  nlohmann::json rows = nlohmann::json::array();
+  for (std::size_t i = 0; i < run.gradient_rms.size(); i += run.layers.size()) {
+    const auto row = run.gradient_rms.begin() + static_cast<std::ptrdiff_t>(i);
+    rows.push_back(std::vector(row, row + std::ssize(run.layers)));
+  }
   return {{"norm", run.norm},
           {"train_loss", run.train_loss},
           {"test_accuracy", run.test_accuracy},
           {"diverged_at", run.diverged_at},
           {"layers", run.layers},
-          {"gradient_rms", run.gradient_rms},
+          {"gradient_rms", rows},
           {"images_per_second", run.images_per_second}};
 }
 
@@ -233,6 +285,7 @@ int main(int argc, char** argv) {
   app.add_option("--data", s.data, "directory of the MNIST files")->capture_default_str();
   app.add_option("--json", s.json, "file for losses per step and accuracies per epoch");
   app.add_option("--progress", s.progress, "auto, bar, plain or off")->capture_default_str();
+  add_checkpoint_options(app, s.checkpoints);
   return run_program(app, argc, argv, [&] {
     std::vector<NormSpec> norms;
     if (s.norms.empty()) s.norms = {"batch"};
@@ -245,9 +298,12 @@ int main(int argc, char** argv) {
     const Digits digits = load_digits({.directory = s.data, .limit = s.limit});
     const TrainTest& data = digits.data;
     std::printf("%s\n%s\n", digits.source.c_str(), library_report().c_str());
+    std::vector<std::string> names;
+    for (const NormSpec& norm : norms) names.push_back(to_string(norm));
+    Checkpoints checkpoints(s.checkpoints, names);
     std::vector<Run> runs;
-    for (const NormSpec& norm : norms) {
-      runs.push_back(train(norm, data, s));
+    for (std::size_t i = 0; i < norms.size(); ++i) {
+      runs.push_back(Training(norms[i], data, s).run(checkpoints, i));
       print_gradients(runs.back());
     }
     print_comparison(runs);
@@ -261,6 +317,6 @@ int main(int argc, char** argv) {
       for (const Run& run : runs) result["runs"].push_back(to_json(run));
     }
     file.write(result);
-    return 0;
+    return checkpoints.lost() ? 1 : 0;
   });
 }

@@ -4,6 +4,7 @@
 #include <steadygrad/core/state_update.hpp>
 #include <steadygrad/layers/layer.hpp>
 #include <string>
+#include <vector>
 
 namespace steady {
 
@@ -34,6 +35,7 @@ class Dropout : public Layer {
  private:
   void on_initialize(std::uint64_t seed) override;
   void on_clone(const Module& original) override;
+  std::vector<Counter> counters() override { return {{"seed", &seed_}, {"calls", &calls_}}; }
 
   std::uint64_t seed_ = 0;
   std::uint64_t calls_ = 0;

@@ -39,6 +39,18 @@ std::string_view to_string(Mode mode) {
   return "?";
 }
 
+void LoadReport::raise(const std::string& title) const {
+  if (clean()) return;
+  std::string text = title;
+  const auto list = [&](const char* what, const std::vector<std::string>& names) {
+    if (!names.empty()) text += fmt::format("\n  {}: {}", what, fmt::join(names, "; "));
+  };
+  list("missing", missing);
+  list("unexpected", unexpected);
+  list("other shape or dtype", misfit);
+  throw Error(text);
+}
+
 // --- the tree ----------------------------------------------------------------------------------
 
 std::string Module::path() const {
@@ -149,8 +161,7 @@ std::int64_t Module::parameter_count() const {
   return count;
 }
 
-LoadReport Module::load(const State& state, const LoadOptions& options) {
-  LoadReport report;
+std::function<void()> Module::plan_load(const State& state, LoadReport& report) {
   std::map<std::string_view, const Tensor*> given;
   for (const auto& [name, value] : state) {
     STEADY_CHECK(Error, given.emplace(name, &value).second, "load: the state names '{}' twice",
@@ -188,20 +199,24 @@ LoadReport Module::load(const State& state, const LoadOptions& options) {
     if (!by_storage.contains(id)) report.missing.push_back(path);
   }
   for (const auto& [name, value] : given) report.unexpected.emplace_back(name);
-  if (options.strict && !report.clean()) {
-    std::string text = "load: the state does not fit the model";
-    const auto list = [&](const char* title, const std::vector<std::string>& names) {
-      if (!names.empty()) text += fmt::format("\n  {}: {}", title, fmt::join(names, "; "));
-    };
-    list("missing", report.missing);
-    list("unexpected", report.unexpected);
-    list("other shape or dtype", report.misfit);
-    throw Error(text);
-  }
-  for (const Copy& copy : copies) copy.entry->value.copy_from(copy.value, "load");
-  each_entry("", [&](const std::string&, Entry& entry) {
-    entry.ready = entry.ready || by_storage.contains(entry.value.storage().id());
-  });
+  return [this, copies = std::move(copies)] {
+    std::unordered_set<std::uint64_t> filled;
+    for (const Copy& copy : copies) {
+      Tensor target = copy.entry->value;
+      target.copy_from(copy.value, "load");
+      filled.insert(target.storage().id());
+    }
+    each_entry("", [&](const std::string&, Entry& entry) {
+      entry.ready = entry.ready || filled.contains(entry.value.storage().id());
+    });
+  };
+}
+
+LoadReport Module::load(const State& state, const LoadOptions& options) {
+  LoadReport report;
+  const std::function<void()> copy_in = plan_load(state, report);
+  if (options.strict) report.raise("load: the state does not fit the model");
+  copy_in();
   return report;
 }
 

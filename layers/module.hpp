@@ -11,12 +11,14 @@
 #include <string_view>
 #include <unordered_map>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace steady {
 
 class Layer;
 class NormSpec;
+struct CheckpointPart;
 
 /// Train: batch statistics, dropout, gradients. Eval: running statistics, no dropout. Frozen: as
 /// eval, parameters without gradients, and train() of a parent does not change it.
@@ -39,6 +41,8 @@ struct LoadReport {
   [[nodiscard]] bool clean() const {
     return missing.empty() && unexpected.empty() && misfit.empty();
   }
+  /// Throws Error that begins with `title` and lists everything, unless the report is clean.
+  void raise(const std::string& title) const;
 };
 
 /// A named tree of parameters, buffers and child modules. Children, parameters and buffers register
@@ -94,6 +98,13 @@ class Module {
   /// into each other; nothing broadcasts. Names tied to one tensor may be given once or more often,
   /// but not with different values. An undefined tensor in the state does not fit.
   LoadReport load(const State& state, const LoadOptions& options = {});
+  /// Everything that an exact resumption needs. Tensors: state(), sharing its memory. Values: the
+  /// mode of every module ("conv1.mode", "mode" for the root), "<parameter>.requires_grad" = 0 for
+  /// parameters without gradients, and counters of layers ("drop.calls").
+  [[nodiscard]] CheckpointPart checkpoint() const;
+  /// Checks a part; what it returns copies everything in and works once, on this model as it is.
+  /// Strict: throws Error with one message for all faults, having changed nothing.
+  [[nodiscard]] std::function<void()> prepare_restore(const CheckpointPart& part);
   /// Number of learned elements.
   [[nodiscard]] std::int64_t parameter_count() const;
   /// Fills every parameter from (seed, its path) alone, and resets buffers: exchanging one layer
@@ -132,6 +143,13 @@ class Module {
   Tensor& add_buffer(std::string name, const Tensor& value, bool present = true);
   /// Called by initialize() with the seed, for layers that draw random numbers later.
   virtual void on_initialize(std::uint64_t seed) { (void)seed; }
+  /// A number that a layer keeps beside parameters and buffers and that decides what it computes.
+  struct Counter {
+    const char* name;
+    std::uint64_t* value;
+  };
+  /// All of them, for checkpoint().
+  [[nodiscard]] virtual std::vector<Counter> counters() { return {}; }
   /// Called on a copy, whose parameters and buffers are those of `original` already, for layers
   /// that have a state beside them.
   virtual void on_clone(const Module& original) { (void)original; }
@@ -160,6 +178,14 @@ class Module {
     std::function<void(Module&, const std::string&)> rebuild;
   };
 
+  /// Checks a state: what does not fit goes into the report, the result copies in what does.
+  [[nodiscard]] std::function<void()> plan_load(const State& state, LoadReport& report);
+  /// Values that checkpoint() has, in its order: name, what it is now, how to set it.
+  struct Extra {
+    std::string name;
+    std::variant<Module*, Entry*, Counter> place;
+  };
+  [[nodiscard]] std::vector<Extra> extras();
   /// `copies`: what became of the tensors copied so far, by the id of their storage.
   void copy_from(const Module& from, std::unordered_map<std::uint64_t, Tensor>& copies);
   Tensor& add_entry(Entry entry, bool present);

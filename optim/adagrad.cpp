@@ -21,6 +21,12 @@ Adagrad::Adagrad(std::vector<Parameter> parameters, const AdagradOptions& option
   check("eps", o_.eps);
 }
 
+std::vector<Optimizer::Setting> Adagrad::settings() const {
+  return {{"lr_decay", o_.lr_decay},
+          {"initial_accumulator_value", o_.initial_accumulator_value},
+          {"eps", o_.eps}};
+}
+
 void Adagrad::update(const Move& move) {
   const double age = static_cast<double>(move.step - 1);
   const kernels::AdagradStep step{

@@ -29,6 +29,7 @@ class Adagrad : public Optimizer {
 
  private:
   void update(const Move& move) override;
+  [[nodiscard]] std::vector<Setting> settings() const override;
   [[nodiscard]] double slots_begin_at() const override { return o_.initial_accumulator_value; }
 
   AdagradOptions o_;

@@ -42,6 +42,13 @@ void AdamBase::set_beta1(double beta1) {
   o_.beta1 = beta1;
 }
 
+std::vector<Optimizer::Setting> AdamBase::settings() const {
+  return {{"beta1", o_.beta1, true},
+          {"beta2", o_.beta2},
+          {"eps", o_.eps},
+          {"amsgrad", o_.amsgrad ? 1.0 : 0.0}};
+}
+
 void AdamBase::update(const Move& move) {
   const auto t = static_cast<double>(move.step);
   const kernels::AdamStep step{.beta1 = o_.beta1,

@@ -47,6 +47,8 @@ class AdamBase : public Optimizer {
 
  private:
   void update(const Move& move) override;
+  [[nodiscard]] std::vector<Setting> settings() const override;
+  void set_scheduled(double value) override { o_.beta1 = value; }
 
   const char* name_;
   bool decoupled_;

@@ -26,7 +26,10 @@ void check_factor(const char* name, const char* option, double value) {
 
 Optimizer::Optimizer(std::vector<Parameter> parameters, const Common& common,
                      std::vector<std::string> slots)
-    : parameters_(std::move(parameters)), slot_names_(std::move(slots)), lr_(common.lr) {
+    : name_(common.name),
+      parameters_(std::move(parameters)),
+      slot_names_(std::move(slots)),
+      lr_(common.lr) {
   check_factor(common.name, "lr", common.lr);
   check_factor(common.name, "weight_decay", common.weight_decay);
   check_unshared(common.name, parameters_);

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <steadygrad/core/gradients.hpp>
+#include <steadygrad/core/io/checkpoint.hpp>
 #include <steadygrad/core/parameter.hpp>
 #include <steadygrad/optim/parameter_group.hpp>
 #include <string>
@@ -34,14 +36,21 @@ class Optimizer {
   [[nodiscard]] std::string describe_groups() const;
 
   /// Everything that an exact resumption needs beside the parameters, by name: "updates" (i64 []),
-  /// "lr" (f64 []), and for each parameter that has been moved "<parameter>.step" (i64 [], its own
-  /// count) and the optimizer's arrays under PyTorch's names, such as "<parameter>.exp_avg" (shape
-  /// and dtype of the parameter). The arrays share the optimizer's memory.
+  /// "lr" (f64 []) and the other options, such as "AdamW.beta1" (f64 []); for each parameter with a
+  /// share of the rate that is not 1 or a decay that is not 0 "<parameter>.lr_scale" and
+  /// "<parameter>.weight_decay" (f64 []), for each that has been moved "<parameter>.step" (i64 [],
+  /// its own count) and the optimizer's arrays under PyTorch's names, such as "<parameter>.exp_avg"
+  /// (shape and dtype of the parameter). The arrays share the optimizer's memory.
   [[nodiscard]] State state() const;
   /// Takes a state over, before the first update too; values are copied. A parameter that has no
-  /// "step" in it is one that has not been moved. Throws Error that lists every name that is
-  /// missing, unexpected or of another shape or dtype, before anything has changed.
-  void load_state(const State& state);
+  /// "step" in it is one that has not been moved. Rate, momentum and beta1, which schedules move,
+  /// become those of the state; the other options must be equal. Throws Error that lists every name
+  /// that is missing, unexpected or of another shape, dtype or value, before anything has changed.
+  void load_state(const State& state) { prepare_restore({state, {}})(); }
+  /// The state as a part of a checkpoint.
+  [[nodiscard]] CheckpointPart checkpoint() const { return {state(), {}}; }
+  /// Checks as load_state does; what it returns takes the state over.
+  [[nodiscard]] std::function<void()> prepare_restore(const CheckpointPart& part);
 
  protected:
   /// What the optimizers' options have in common.
@@ -68,6 +77,14 @@ class Optimizer {
     double weight_decay;
   };
   virtual void update(const Move& move) = 0;
+  /// An option besides rate and decay, for state().
+  struct Setting {
+    const char* name;
+    double value;
+    bool scheduled = false;  // at most one: set_scheduled() takes over what a state says
+  };
+  [[nodiscard]] virtual std::vector<Setting> settings() const { return {}; }
+  virtual void set_scheduled(double value) { (void)value; }
   /// What new arrays are filled with.
   [[nodiscard]] virtual double slots_begin_at() const { return 0.0; }
 
@@ -82,6 +99,7 @@ class Optimizer {
 
   void find_gradients(const Gradients& gradients);
 
+  const char* name_;
   std::vector<Parameter> parameters_;
   std::vector<std::string> slot_names_;
   std::vector<Entry> entries_;  // one per parameter

@@ -55,15 +55,18 @@ State ReduceOnPlateau::state() const {
           {"cooldown_left", detail::count_tensor(cooldown_left_)}};
 }
 
-void ReduceOnPlateau::load_state(const State& state) {
-  detail::StateLoader loader("ReduceOnPlateau", state);
+std::function<void()> ReduceOnPlateau::prepare_restore(const CheckpointPart& part) {
+  detail::StateLoader loader("ReduceOnPlateau", part.tensors);
+  for (const auto& [name, value] : part.values) loader.refuse(name);
   const Tensor best = loader.take("best", Shape{}, Dtype::F64);
   const std::int64_t bad_reports = loader.take_count("bad_reports", 0);
   const std::int64_t cooldown_left = loader.take_count("cooldown_left", 0);
   loader.finish();
-  best_ = best.item();
-  bad_reports_ = bad_reports;
-  cooldown_left_ = cooldown_left;
+  return [this, best = best.item(), bad_reports, cooldown_left] {
+    best_ = best;
+    bad_reports_ = bad_reports;
+    cooldown_left_ = cooldown_left;
+  };
 }
 
 }  // namespace steady

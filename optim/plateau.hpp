@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <steadygrad/core/io/checkpoint.hpp>
 #include <steadygrad/core/parameter.hpp>
 
 namespace steady {
@@ -33,7 +35,11 @@ class ReduceOnPlateau {
   /// "best" (f64 []), "bad_reports" and "cooldown_left" (i64 []): copies.
   [[nodiscard]] State state() const;
   /// Takes a state over; throws Error, before anything has changed, unless it has exactly these.
-  void load_state(const State& state);
+  void load_state(const State& state) { prepare_restore({state, {}})(); }
+  /// The state as a part of a checkpoint.
+  [[nodiscard]] CheckpointPart checkpoint() const { return {state(), {}}; }
+  /// Checks as load_state does; what it returns takes the state over.
+  [[nodiscard]] std::function<void()> prepare_restore(const CheckpointPart& part);
 
  private:
   [[nodiscard]] bool better(double metric) const;

@@ -30,6 +30,13 @@ RmsProp::RmsProp(std::vector<Parameter> parameters, const RmsPropOptions& option
                "RmsProp: eps must be finite and not negative; got {}", o_.eps);
 }
 
+std::vector<Optimizer::Setting> RmsProp::settings() const {
+  return {{"alpha", o_.alpha},
+          {"eps", o_.eps},
+          {"momentum", o_.momentum},
+          {"centered", o_.centered ? 1.0 : 0.0}};
+}
+
 void RmsProp::update(const Move& move) {
   const kernels::RmsPropStep step{.lr = move.lr,
                                   .alpha = o_.alpha,

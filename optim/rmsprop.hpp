@@ -34,6 +34,7 @@ class RmsProp : public Optimizer {
 
  private:
   void update(const Move& move) override;
+  [[nodiscard]] std::vector<Setting> settings() const override;
 
   RmsPropOptions o_;
 };

@@ -29,6 +29,13 @@ void Sgd::set_momentum(double momentum) {
   o_.momentum = momentum;
 }
 
+std::vector<Optimizer::Setting> Sgd::settings() const {
+  // An optimizer made without momentum has no buffers for one.
+  return {{"momentum", o_.momentum, o_.momentum > 0.0},
+          {"dampening", o_.dampening},
+          {"nesterov", o_.nesterov ? 1.0 : 0.0}};
+}
+
 void Sgd::update(const Move& move) {
   const kernels::SgdStep step{.lr = move.lr,
                               .momentum = o_.momentum,

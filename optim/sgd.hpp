@@ -35,6 +35,8 @@ class Sgd : public Optimizer {
 
  private:
   void update(const Move& move) override;
+  [[nodiscard]] std::vector<Setting> settings() const override;
+  void set_scheduled(double value) override { o_.momentum = value; }
 
   SgdOptions o_;
 };

@@ -54,13 +54,31 @@ double StateLoader::take_rate(const std::string& name) {
   return rate;
 }
 
+double StateLoader::take_share(const std::string& name) {
+  const double share = take_rate(name);
+  if (share >= 1.0) misfit_.push_back(fmt::format("{}: must be below 1, state {}", name, share));
+  return share;
+}
+
+void StateLoader::expect(const std::string& name, double value, std::optional<double> usual) {
+  double given = usual.value_or(0.0);
+  if (!usual || has(name)) {
+    const Tensor tensor = take(name, Shape{}, Dtype::F64);
+    if (!tensor.defined()) return;
+    given = tensor.item();
+  }
+  if (given != value) {
+    misfit_.push_back(fmt::format("{}: must be {}, state {}", name, value, given));
+  }
+}
+
 void StateLoader::finish() const {
-  if (missing_.empty() && misfit_.empty() && given_.empty()) return;
+  if (missing_.empty() && misfit_.empty() && given_.empty() && refused_.empty()) return;
   std::string text = fmt::format("{}: the state does not fit", owner_);
   const auto list = [&](const char* title, const std::vector<std::string>& lines) {
     if (!lines.empty()) text += fmt::format("\n  {}: {}", title, fmt::join(lines, "; "));
   };
-  std::vector<std::string> unexpected;
+  std::vector<std::string> unexpected = refused_;
   for (const auto& [name, value] : given_) unexpected.push_back(name);
   list("missing", missing_);
   list("unexpected", unexpected);

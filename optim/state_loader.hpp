@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <steadygrad/core/parameter.hpp>
 #include <string>
 #include <string_view>
@@ -26,6 +27,13 @@ class StateLoader {
   std::int64_t take_count(const std::string& name, std::int64_t low);
   /// A finite number, not negative, from an f64 tensor of rank 0; 0 after a fault.
   double take_rate(const std::string& name);
+  /// The same for a number in [0, 1).
+  double take_share(const std::string& name);
+  /// The f64 tensor of rank 0 of that name must be `value`; absent it stands for `usual`, unless
+  /// there is none of these.
+  void expect(const std::string& name, double value, std::optional<double> usual = std::nullopt);
+  /// Notes a name that nothing asks for.
+  void refuse(const std::string& name) { refused_.push_back(name); }
   /// Throws Error that lists every fault: names missing, names not taken, tensors that do not fit.
   void finish() const;
 
@@ -34,6 +42,7 @@ class StateLoader {
   std::map<std::string, const Tensor*, std::less<>> given_;
   std::vector<std::string> missing_;
   std::vector<std::string> misfit_;
+  std::vector<std::string> refused_;
 };
 
 }  // namespace steady::detail

@@ -76,6 +76,7 @@ std::string_view part_of(std::string_view path) {
       {"core/storage.", "storage"},
       {"core/random.", "random"},
       {"core/tensor.", "tensor"},
+      {"core/parameter.", "tensor"},
       {"core/gradcheck", "gradcheck"},
       {"core/library_report.", "report"},
       {"core/kernels/", "kernels"},

@@ -4,6 +4,7 @@
 #include <hdf5.h>
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <mutex>
 #include <steadygrad/core/error.hpp>
@@ -93,6 +94,12 @@ Handle access_list(const std::string& where) {
   return list;
 }
 
+/// HDF5 takes two files in memory of one name for one file.
+std::string unique(const std::string& name) {
+  static std::atomic<std::uint64_t> count = 0;
+  return fmt::format("{}#{}", name, ++count);
+}
+
 Value read_attribute(hid_t attribute, const std::string& where) {
   const Handle type = owned(H5Aget_type(attribute), "read", where);
   const auto read = [&](hid_t as, auto value) -> Value {
@@ -144,8 +151,21 @@ File File::create_in_memory(std::string name) {
   check(H5Pset_fapl_core(access.id(), std::size_t{1} << 20, false), "make", name);
   const Handle creation = creation_list(H5P_FILE_CREATE, name);
   File file;
-  file.id_ =
-      owned(H5Fcreate(name.c_str(), H5F_ACC_TRUNC, creation.id(), access.id()), "make", name);
+  file.id_ = owned(H5Fcreate(unique(name).c_str(), H5F_ACC_TRUNC, creation.id(), access.id()),
+                   "make", name);
+  file.name_ = std::move(name);
+  return file;
+}
+
+File File::open_image(std::string name, std::span<const std::byte> bytes) {
+  const Call call;
+  STEADY_CHECK(IoError, !bytes.empty(), "hdf5: cannot open {}: it is empty", name);
+  const Handle access = access_list(name);
+  check(H5Pset_fapl_core(access.id(), std::size_t{1} << 20, false), "open", name);
+  check(H5Pset_file_image(access.id(), const_cast<std::byte*>(bytes.data()), bytes.size()), "open",
+        name);
+  File file;
+  file.id_ = owned(H5Fopen(unique(name).c_str(), H5F_ACC_RDONLY, access.id()), "open", name);
   file.name_ = std::move(name);
   return file;
 }
@@ -169,12 +189,12 @@ Group File::root() const {
   return group;
 }
 
-std::vector<std::byte> File::image() const {
+std::vector<std::byte> File::image(std::size_t before) const {
   const Call call;
   check(H5Fflush(id_.id(), H5F_SCOPE_GLOBAL), "flush", name_);
   const ssize_t size = check(H5Fget_file_image(id_.id(), nullptr, 0), "copy", name_);
-  std::vector<std::byte> bytes(static_cast<std::size_t>(size));
-  check(H5Fget_file_image(id_.id(), bytes.data(), bytes.size()), "copy", name_);
+  std::vector<std::byte> bytes(before + static_cast<std::size_t>(size));
+  check(H5Fget_file_image(id_.id(), bytes.data() + before, bytes.size() - before), "copy", name_);
   return bytes;
 }
 
@@ -257,17 +277,20 @@ void Group::set_attribute(std::string_view name, const Value& value) const {
 
 Attributes Group::attributes() const {
   const Call call;
+  std::vector<std::string> links;
+  hsize_t position = 0;
+  check(H5Aiterate2(
+            id_.id(), H5_INDEX_CRT_ORDER, H5_ITER_INC, &position,
+            [](hid_t, const char* name, const H5A_info_t*, void* out) {
+              static_cast<std::vector<std::string>*>(out)->emplace_back(name);
+              return herr_t{0};
+            },
+            &links),
+        "list the attributes of", where_);
   Attributes result;
-  H5O_info_t info;
-  check(H5Oget_info2(id_.id(), &info, H5O_INFO_NUM_ATTRS), "read", where_);
-  for (hsize_t i = 0; i < info.num_attrs; ++i) {
-    const std::string where = fmt::format("attribute {} of {}", i, where_);
-    const Handle attribute = owned(
-        H5Aopen_by_idx(id_.id(), ".", H5_INDEX_CRT_ORDER, H5_ITER_INC, i, H5P_DEFAULT, H5P_DEFAULT),
-        "open", where);
-    const ssize_t size = check(H5Aget_name(attribute.id(), 0, nullptr), "read", where);
-    std::string link(static_cast<std::size_t>(size), '\0');
-    check(H5Aget_name(attribute.id(), link.size() + 1, link.data()), "read", where);
+  for (const std::string& link : links) {
+    const std::string where = fmt::format("attribute '{}' of {}", unescape(link), where_);
+    const Handle attribute = owned(H5Aopen(id_.id(), link.c_str(), H5P_DEFAULT), "open", where);
     result.emplace_back(unescape(link), read_attribute(attribute.id(), where));
   }
   return result;

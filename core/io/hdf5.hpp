@@ -113,9 +113,12 @@ class File {
   [[nodiscard]] static File create_in_memory(std::string name);
   /// Opens a file for reading. Takes no lock.
   [[nodiscard]] static File open(const std::filesystem::path& path);
+  /// Opens a file's bytes for reading; they are copied.
+  [[nodiscard]] static File open_image(std::string name, std::span<const std::byte> bytes);
   [[nodiscard]] Group root() const;
-  /// The file's bytes as they are now, readable by any HDF5 program.
-  [[nodiscard]] std::vector<std::byte> image() const;
+  /// The file's bytes as they are now, readable by any HDF5 program, after `before` zeros. (HDF5
+  /// allows 512 or a larger power of two of foreign bytes there, the "user block".)
+  [[nodiscard]] std::vector<std::byte> image(std::size_t before = 0) const;
 
  private:
   Handle id_;

@@ -7,6 +7,8 @@
 #include <iostream>
 #include <type_traits>
 
+#include "examples/common/stop_signal.hpp"
+
 namespace steady::examples {
 namespace {
 
@@ -77,6 +79,10 @@ int run_program(CLI::App& app, int argc, const char* const* argv,
     return bad_option(error.what());
   } catch (const OptionError& error) {
     return bad_option(error.what());
+  } catch (const Stopped& stopped) {
+    std::cout << std::flush;
+    std::cerr << name << ": " << stopped.text << "\n";
+    return 128 + stopped.signal;
   } catch (const std::exception& error) {
     std::cout << std::flush;
     std::cerr << name << ": " << one_line(error.what()) << "\n";

@@ -62,7 +62,9 @@ Progress::Progress(std::string title, std::int64_t steps, Options options, Conso
       options_(std::move(options)),
       console_(std::move(console)),
       start_(console_.seconds()),
-      last_draw_(start_) {
+      done_(options_.done),
+      last_draw_(start_),
+      last_draw_done_(done_) {
   STEADY_CHECK(Error, steps >= 1, "progress: needs at least one step; got {}", steps);
   if (options_.mode == ProgressMode::Auto) {
     options_.mode = console_.terminal ? ProgressMode::Bar : ProgressMode::Plain;
@@ -117,7 +119,7 @@ std::string Progress::text(double now) const {
   }
   if (finished_) return line + "  in " + format_duration(elapsed);
   const double left = elapsed * static_cast<double>(steps_ - done_) /
-                      static_cast<double>(std::max<std::int64_t>(done_, 1));
+                      static_cast<double>(std::max<std::int64_t>(done_ - options_.done, 1));
   return line + "  " + format_duration(left) + " left";
 }
 

@@ -39,6 +39,7 @@ class Progress {
     ProgressMode mode = ProgressMode::Auto;
     std::string unit = "images";
     double plain_seconds = 5.0;
+    std::int64_t done = 0;  ///< steps done before, of a loop that goes on
   };
   struct Metric {
     std::string_view name;
@@ -67,7 +68,7 @@ class Progress {
   Options options_;
   Console console_;
   double start_;
-  std::int64_t done_ = 0;
+  std::int64_t done_;
   std::int64_t items_ = 0;
   std::string metrics_;
   double last_draw_;

@@ -12,12 +12,14 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <fstream>
 #include <map>
 #include <sstream>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/io/run_record.hpp>
 
+#include "examples/common/stop_signal.hpp"
 #include "examples/common/text_file.hpp"
 
 extern char** environ;
@@ -75,16 +77,60 @@ bool is_finished(const fs::path& file) {
   }
 }
 
+/// While alive, SIGINT, SIGTERM and the end of a child wait until they are asked for.
+class SignalsWait {
+ public:
+  SignalsWait() {
+    sigemptyset(&waiting_);
+    for (const int signal : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&waiting_, signal);
+    ::pthread_sigmask(SIG_BLOCK, &waiting_, &before_);
+  }
+  ~SignalsWait() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsWait(const SignalsWait&) = delete;
+  SignalsWait& operator=(const SignalsWait&) = delete;
+
+  /// The signal that asked to stop, 0 while there is none.
+  int stop() {
+    take(timespec{});
+    return stop_ != 0 ? stop_ : StopSignals::received();
+  }
+  /// Until a signal comes; a little while at most, for those that another thread took.
+  void wait() { take({.tv_sec = 0, .tv_nsec = 200'000'000}); }
+  [[nodiscard]] const sigset_t& before() const { return before_; }
+
+ private:
+  void take(timespec at_most) {
+    for (int signal; (signal = ::sigtimedwait(&waiting_, nullptr, &at_most)) > 0; at_most = {}) {
+      if (signal != SIGCHLD) stop_ = signal;
+    }
+  }
+  const StopSignals handlers_{};
+  sigset_t waiting_;
+  sigset_t before_;
+  int stop_ = 0;
+};
+
 /// The processes of a study.
 class Workers {
  public:
   explicit Workers(const StudyOptions& options) : o_(options) {}
+  ~Workers() {
+    for (const auto& [pid, cell] : running_) ::kill(pid, SIGTERM);
+    for (const auto& [pid, cell] : running_) {
+      while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+      }
+      std::error_code ignored;
+      fs::remove(errors_of(cell), ignored);
+    }
+  }
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
 
   [[nodiscard]] bool full() const { return running_.size() >= static_cast<std::size_t>(o_.jobs); }
   [[nodiscard]] bool empty() const { return running_.empty(); }
 
   void start(const Cell& cell) {
-    const fs::path errors = fs::path(cell_file(o_.out, cell)).replace_extension(".err");
+    const fs::path errors = errors_of(cell);
     const std::vector<std::string> words{"stability_study",
                                          "--run-cell",
                                          to_json(cell).dump(),
@@ -105,33 +151,58 @@ class Workers {
                                      0644);
     posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+    posix_spawnattr_setsigmask(&attributes, &signals_.before());
     pid_t pid = 0;
-    const int error = posix_spawn(&pid, "/proc/self/exe", &actions, nullptr, argv.data(), environ);
+    const int error =
+        posix_spawn(&pid, "/proc/self/exe", &actions, &attributes, argv.data(), environ);
+    posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     STEADY_CHECK(IoError, error == 0, "cannot start a process: {}", std::strerror(error));
     running_.emplace(pid, cell);
   }
 
-  /// Waits for one to end; returns whether it failed.
+  /// Waits for one to end; returns whether it failed. Throws Stopped on SIGINT or SIGTERM, which
+  /// a worker may have had too: none that ends then has failed.
   bool wait() {
     int status = 0;
     pid_t pid = 0;
-    do {
-      pid = ::waitpid(-1, &status, 0);
-      STEADY_CHECK(IoError, pid > 0 || errno == EINTR, "waitpid: {}", std::strerror(errno));
-    } while (!running_.contains(pid));
+    while (!running_.contains(pid = ::waitpid(-1, &status, WNOHANG))) {
+      STEADY_CHECK(IoError, pid >= 0 || errno == EINTR, "waitpid: {}", std::strerror(errno));
+      if (pid == 0) signals_.wait();
+      check_stop();
+    }
     const Cell cell = running_.at(pid);
-    running_.erase(pid);
     const fs::path file = cell_file(o_.out, cell);
-    const fs::path errors = fs::path(file).replace_extension(".err");
     const bool failed = status != 0 || !fs::exists(file);
-    if (failed) write_failed_cell(cell, file, ending(status, errors));
-    fs::remove(errors);
+    if (failed) check_stop(pid);
+    running_.erase(pid);
+    if (failed) write_failed_cell(cell, file, ending(status, errors_of(cell)));
+    fs::remove(errors_of(cell));
     return failed;
   }
 
  private:
+  [[nodiscard]] fs::path errors_of(const Cell& cell) const {
+    return fs::path(cell_file(o_.out, cell)).replace_extension(".err");
+  }
+  /// `ended`: a worker that is none any more.
+  void check_stop(pid_t ended = 0) {
+    const int signal = signals_.stop();
+    if (signal == 0) return;
+    if (ended > 0) {
+      fs::remove(errors_of(running_.at(ended)));
+      running_.erase(ended);
+    }
+    throw Stopped{signal, fmt::format("stopped by {}; finished cells are kept: the same command "
+                                      "{}goes on",
+                                      signal_name(signal), o_.force ? "without --force " : "")};
+  }
+
   const StudyOptions& o_;
+  SignalsWait signals_;
   std::map<pid_t, Cell> running_;
 };
 

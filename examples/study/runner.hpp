@@ -33,7 +33,8 @@ struct StudySummary {
 /// program with --run-cell), so that one that crashes is a result like any other. A cell that
 /// failed runs again because its reason may be gone (memory, a signal); one that diverged is kept.
 /// The plan is written to out/plan.json. Throws IoError when `out` cannot be written or another
-/// study holds it.
+/// study holds it, and Stopped, its processes ended, on SIGINT and SIGTERM: cells that were running
+/// begin again the next time.
 StudySummary run_study(const Plan& plan, const StudyOptions& options);
 
 /// Makes this process end as soon as the process `parent`, which started it, does.

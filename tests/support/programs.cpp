@@ -1,9 +1,17 @@
 #include "tests/support/programs.hpp"
 
+#include <fcntl.h>
+#include <spawn.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 
 namespace steady::testing_support {
 
@@ -19,6 +27,48 @@ Outcome run_program(const std::string& program, const std::string& arguments) {
   }
   const int status = pclose(pipe);
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, text};
+}
+
+RunningProgram::RunningProgram(const std::string& program, const std::string& arguments) {
+  static int count = 0;
+  output_ = std::filesystem::temp_directory_path() /
+            ("steady_output_" + std::to_string(getpid()) + "_" + std::to_string(++count));
+  const std::string command =
+      "exec '" + std::string(STEADY_BIN_DIR) + "/" + program + "' " + arguments + " 2>&1";
+  std::array<std::string, 3> words{"sh", "-c", command};
+  std::array<char*, 4> argv{words[0].data(), words[1].data(), words[2].data(), nullptr};
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 1, output_.c_str(), O_CREAT | O_TRUNC | O_WRONLY,
+                                   0600);
+  over_ = posix_spawn(&pid_, "/bin/sh", &actions, nullptr, argv.data(), environ) != 0;
+  posix_spawn_file_actions_destroy(&actions);
+}
+
+RunningProgram::~RunningProgram() {
+  send(SIGKILL);
+  (void)wait();
+  std::error_code ignored;
+  std::filesystem::remove(output_, ignored);
+}
+
+bool RunningProgram::runs() {
+  if (!over_ && ::waitpid(pid_, &status_, WNOHANG) == pid_) over_ = true;
+  return !over_;
+}
+
+void RunningProgram::send(int signal) const {
+  if (!over_) ::kill(pid_, signal);
+}
+
+Outcome RunningProgram::wait() {
+  while (!over_) over_ = ::waitpid(pid_, &status_, 0) == pid_ || errno != EINTR;
+  return {WIFEXITED(status_) ? WEXITSTATUS(status_) : -1, output()};
+}
+
+std::string RunningProgram::output() const {
+  std::ifstream in(output_);
+  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 }  // namespace steady::testing_support

@@ -133,6 +133,20 @@ TEST(StudyKill, WorkersEndWithTheStudy) {
   for (const auto& [name, run] : logs_in(study.out())) EXPECT_FALSE(run.complete) << name;
 }
 
+TEST(StudyKill, ASignalEndsStudyAndWorkersAndFailsNoCell) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    const TinyStudy study(cells(3, Forever));
+    RunningStudy running(study, "--jobs 2 --threads 1 --progress off");
+    wait_for_log(study);
+    // To the study alone, and, as from a terminal, to its workers too.
+    ::kill(signal == SIGINT ? -running.pid() : running.pid(), signal);
+    const int status = running.wait();
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 128 + signal) << status;
+    EXPECT_THAT(running.reap_workers(), testing::IsEmpty());
+    for (const auto& [name, run] : logs_in(study.out())) EXPECT_FALSE(run.complete) << name;
+  }
+}
+
 TEST(StudyKill, ASecondStudyInADirectoryIsRefusedInOneLine) {
   const TinyStudy study(cells(1, Forever));
   const RunningStudy running(study, "--progress off");

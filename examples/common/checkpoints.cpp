@@ -1,0 +1,141 @@
+#include "examples/common/checkpoints.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <iostream>
+#include <set>
+#include <steadygrad/core/error.hpp>
+#include <steadygrad/core/io/crc64.hpp>
+
+#include "examples/common/cli.hpp"
+
+namespace steady::examples {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The name of a run as that of a directory.
+std::string directory_name(std::string run) {
+  for (char& c : run) {
+    const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+                       std::string_view("._-+=()").find(c) != std::string_view::npos;
+    if (!plain) c = '_';
+  }
+  return run;
+}
+
+/// A numbered file belongs to a directory of checkpoints, in which a resumed run goes on.
+std::string place_of(const std::string& resume) {
+  const fs::path path = resume;
+  const bool numbered = path.extension() == ".h5" && path.filename().string().starts_with("step-");
+  if (!numbered) return resume;
+  return path.has_parent_path() ? path.parent_path().string() : ".";
+}
+
+}  // namespace
+
+void add_checkpoint_options(CLI::App& app, CheckpointOptions& options) {
+  app.add_option("--save", options.save,
+                 "where to save the state of the training: a directory, or a file NAME.h5");
+  add_number<std::int64_t>(app, "--save-every", options.every,
+                           "steps between saves; the last state is saved too", 1);
+  add_number<std::int64_t>(app, "--keep", options.keep, "files that stay in the directory", 1);
+  app.add_option("--resume", options.resume,
+                 "go on from what --save left there, with the same options");
+}
+
+Checkpoints::Checkpoints(CheckpointOptions options, std::vector<std::string> runs)
+    : o_(std::move(options)), runs_(std::move(runs)) {
+  if (o_.save.empty()) o_.save = place_of(o_.resume);
+  if (!active()) return;
+  std::set<std::string> names;
+  for (std::string& run : runs_) {
+    run = directory_name(run);
+    if (!names.insert(run).second) {
+      throw OptionError(fmt::format("--save: two runs have the name '{}'", run));
+    }
+  }
+  const char* const option = o_.resume.empty() ? "--save" : "--resume";
+  bool any = false;
+  for (std::size_t i = 0; i < runs_.size(); ++i) {
+    const std::string& from = o_.resume.empty() ? o_.save : o_.resume;
+    if (runs_.size() > 1 && !CheckpointStore(from).is_directory()) {
+      throw OptionError(
+          fmt::format("{}: several runs need a directory, not the file '{}'", option, from));
+    }
+    any = any || !store(from, i).files().empty();
+  }
+  if (o_.resume.empty() && any) {
+    throw OptionError(
+        fmt::format("--save: '{}' holds checkpoints; go on with --resume {} or take another place",
+                    o_.save, o_.save));
+  }
+  if (!o_.resume.empty() && !any) {
+    throw OptionError(fmt::format("--resume: there is no checkpoint in '{}'", o_.resume));
+  }
+}
+
+CheckpointStore Checkpoints::store(const std::string& path, std::size_t run) const {
+  return CheckpointStore(runs_.size() > 1 ? fs::path(path) / runs_[run] : fs::path(path),
+                         {.keep = o_.keep});
+}
+
+void Checkpoints::begin(std::size_t run, TrainingState& state, const std::int64_t& step) {
+  run_ = run;
+  state_ = &state;
+  step_ = &step;
+  if (!active()) return;
+  const CheckpointStore from = store(o_.resume.empty() ? o_.save : o_.resume, run);
+  if (!o_.resume.empty() && !from.files().empty()) {
+    const LatestCheckpoint latest = from.latest();
+    state.restore(latest);
+    for (const std::string& skipped : latest.skipped) std::cout << skipped << '\n';
+    std::cout << fmt::format("resumed from '{}' after step {}\n", latest.file.string(), step);
+    store(o_.save, run).prepare(step);
+  } else {
+    save();
+  }
+}
+
+void Checkpoints::save() { (void)store(o_.save, run_).save(*step_, state_->checkpoint()); }
+
+bool Checkpoints::save_or_warn() {
+  try {
+    save();
+    return true;
+  } catch (const IoError& error) {
+    std::cout << std::flush;
+    std::cerr << "warning: step " << *step_ << " is not saved: " << error.what() << std::endl;
+    return false;
+  }
+}
+
+void Checkpoints::stop(bool saved) const {
+  const int signal = StopSignals::received();
+  throw Stopped{signal, fmt::format("stopped by {} after step {}; {}", signal_name(signal), *step_,
+                                    saved ? "to go on: the same options with --resume " + o_.save
+                                          : "nothing is saved without --save")};
+}
+
+void Checkpoints::after_step() {
+  if (StopSignals::received() != 0) {
+    if (active()) save();
+    stop(active());
+  }
+  if (active() && *step_ % o_.every == 0) (void)save_or_warn();
+}
+
+void Checkpoints::finish() {
+  if (active() && !save_or_warn()) lost_ = true;
+  if (StopSignals::received() != 0 && !lost_) stop(active());
+}
+
+std::uint64_t checksum(const Tensor& tensor) {
+  return crc64({tensor.storage().bytes(),
+                static_cast<std::size_t>(tensor.numel() * size_of(tensor.dtype()))});
+}
+
+}  // namespace steady::examples
