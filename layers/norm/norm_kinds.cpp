@@ -10,10 +10,14 @@ NormKind partial_rms_kind();
 NormKind simple_rms_kind();
 NormKind scale_kind();
 NormKind l2_kind();
+NormKind dynamic_tanh_kind();
+NormKind dynamic_erf_kind();
+NormKind ada_kind();
 
 std::vector<NormKind> norm_kinds() {
-  return {none_kind(),        batch_kind(),      layer_kind(), rms_kind(),
-          partial_rms_kind(), simple_rms_kind(), scale_kind(), l2_kind()};
+  return {none_kind(),         batch_kind(),       layer_kind(), rms_kind(),
+          partial_rms_kind(),  simple_rms_kind(),  scale_kind(), l2_kind(),
+          dynamic_tanh_kind(), dynamic_erf_kind(), ada_kind()};
 }
 
 }  // namespace steady::detail

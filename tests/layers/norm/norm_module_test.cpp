@@ -90,7 +90,8 @@ INSTANTIATE_TEST_SUITE_P(Specs, NormModule,
                          testing::Values("batch", "batch(affine=false)", "batch(track=false)",
                                          "batch(momentum=cumulative)", "layer", "layer(bias=false)",
                                          "layer(over=sample)", "rms", "rms(unit_offset=true)",
-                                         "prms", "srms", "scale", "l2", "none"),
+                                         "prms", "srms", "scale", "l2", "dyt", "derf", "adanorm",
+                                         "adanorm(detach=false)", "none"),
                          name_of);
 
 }  // namespace
