@@ -79,6 +79,11 @@ Row row(const std::string& name, std::shared_ptr<Layer> layer, const Shape& shap
 /// derivatives are by intention not those of their values (a detached factor).
 const std::map<std::string, std::string> Narrow = {{"prms", "p=0.5"}, {"adanorm", "detach=false"}};
 
+/// Options of norms that round what they compute: steps, which have no derivative to check.
+bool is_simulation(const std::string& option) {
+  return option == "simulate" || option == "accumulate" || option == "cast";
+}
+
 /// The norm by its defaults, then with each option set to each of its other values.
 std::vector<std::string> variants(const detail::NormGrammar& grammar) {
   const auto narrow = Narrow.find(grammar.name);
@@ -90,7 +95,7 @@ std::vector<std::string> variants(const detail::NormGrammar& grammar) {
   };
   std::vector<std::string> result{spec("")};
   for (const detail::NormOption& option : grammar.options) {
-    if (fixed.starts_with(option.name + "=")) continue;
+    if (fixed.starts_with(option.name + "=") || is_simulation(option.name)) continue;
     for (const std::string& word : option.words) {
       if (word != option.otherwise) result.push_back(spec(option.name + "=" + word));
     }

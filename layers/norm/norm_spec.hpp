@@ -50,6 +50,10 @@ class NormOptions {
 /// track=false keeps no running statistics. layer is per position over the features, and with
 /// over=sample over all positions and features of a sample with a gain per feature. affine=false
 /// learns neither weight nor bias.
+///
+/// batch, layer and rms also take simulate=none, bf16 or fp16, with it accumulate=f32 or same, and
+/// cast=after or before the weight: the forward of low-precision code, number for number
+/// (SimulatedPrecision), slow and with the exact norm's derivatives.
 class NormSpec {
  public:
   /// none
