@@ -18,11 +18,13 @@
 #include <steadygrad/core/random.hpp>
 #include <steadygrad/core/tape.hpp>
 #include <steadygrad/layers/layer_function.hpp>
+#include <steadygrad/layers/norm/adaptive_norm.hpp>
 #include <steadygrad/layers/norm/layer_norm.hpp>
 #include <steadygrad/layers/norm/norm_grammar.hpp>
 #include <steadygrad/layers/norm/norm_spec.hpp>
 #include <steadygrad/layers/norm/rms_norm.hpp>
 #include <steadygrad/layers/norm/spectral_norm.hpp>
+#include <steadygrad/layers/norm/unit_sphere.hpp>
 #include <steadygrad/layers/norm/weight_norm.hpp>
 #include <steadygrad/layers/norm/weight_standardization.hpp>
 
@@ -73,8 +75,15 @@ Row row(const std::string& name, std::shared_ptr<Layer> layer, const Shape& shap
   return r;
 }
 
-/// Option values for norms whose defaults are made for wider layers than the checked ones.
-const std::map<std::string, std::string> Narrow = {{"prms", "p=0.5"}, {"group", "groups=2"}};
+/// Option values for norms whose defaults are made for wider layers than the checked ones, or whose
+/// derivatives are by intention not those of their values (a detached factor).
+const std::map<std::string, std::string> Narrow = {
+    {"prms", "p=0.5"}, {"group", "groups=2"}, {"adanorm", "detach=false"}};
+
+/// Options of norms that round what they compute: steps, which have no derivative to check.
+bool is_simulation(const std::string& option) {
+  return option == "simulate" || option == "accumulate" || option == "cast";
+}
 
 /// The norm by its defaults, then with each option set to each of its other values.
 std::vector<std::string> variants(const detail::NormGrammar& grammar) {
@@ -87,7 +96,7 @@ std::vector<std::string> variants(const detail::NormGrammar& grammar) {
   };
   std::vector<std::string> result{spec("")};
   for (const detail::NormOption& option : grammar.options) {
-    if (fixed.starts_with(option.name + "=")) continue;
+    if (fixed.starts_with(option.name + "=") || is_simulation(option.name)) continue;
     for (const std::string& word : option.words) {
       if (word != option.otherwise) result.push_back(spec(option.name + "=" + word));
     }
@@ -147,6 +156,31 @@ void add_wrapper_rows(std::vector<Row>& rows) {
                                                 vectors);
   add.operator()<WeightStandardization<Conv2d>>("weight_standardization(conv)", {.inner = conv},
                                                 images);
+}
+
+/// A norm made from a condition, which is learned here so that it is checked like a parameter.
+struct Conditioned : Layer {
+  explicit Conditioned(const char* spec) : kind(NormSpec::parse(spec)) {}
+  const NormSpec kind;
+  AdaptiveNorm& norm = add<AdaptiveNorm>("norm", {.features = 4, .condition = 2, .norm = kind});
+  Tensor& condition = add_parameter("condition", Tensor::ones({3, 2}), Role::Weight);
+  Tensor forward(const Tensor& x) override { return norm(x, condition); }
+};
+
+/// A step on the unit sphere towards a branch.
+struct Sphere : Layer {
+  SphereUpdate& update = add<SphereUpdate>("update", {.features = 4});
+  Tensor& branch = add_parameter("branch", Tensor::ones({3, 2, 4}), Role::Weight);
+  Tensor forward(const Tensor& x) override { return update(x, branch); }
+};
+
+/// Norms with two inputs.
+void add_pair_rows(std::vector<Row>& rows) {
+  for (const char* spec : {"layer(affine=false)", "rms(affine=false)"}) {
+    rows.push_back(
+        row(fmt::format("adaptive {}", spec), std::make_shared<Conditioned>(spec), {3, 2, 4}));
+  }
+  rows.push_back(row("unit sphere update", std::make_shared<Sphere>(), {3, 2, 4}));
 }
 
 /// factor * x, differentiable as often as asked.
@@ -214,6 +248,7 @@ int main(int argc, char** argv) {
     add_spec_rows(rows);
     add_shape_rows(rows);
     add_wrapper_rows(rows);
+    add_pair_rows(rows);
     if (!mutated.empty()) mutate(rows, mutated);
     return check(rows);
   });

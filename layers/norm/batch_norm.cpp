@@ -9,6 +9,7 @@
 #include <steadygrad/layers/norm/norm_kinds.hpp>
 #include <steadygrad/layers/norm/norm_measure.hpp>
 #include <steadygrad/layers/norm/norm_op.hpp>
+#include <steadygrad/layers/norm/simulated_norm.hpp>
 
 namespace steady {
 namespace {
@@ -247,17 +248,20 @@ std::string BatchNorm::statistics() const {
 namespace detail {
 
 NormKind batch_kind() {
-  return {"batch(eps=1e-5[0..], momentum=0.1[0..1]|cumulative, affine=true, bias=true, track=true)",
-          [](const NormOptions& options, std::int64_t features) {
-            const bool cumulative = options.text("momentum") == "cumulative";
-            return std::make_unique<BatchNorm>(BatchNorm::Options{
-                .features = features,
-                .eps = options.number("eps"),
-                .momentum = cumulative ? std::nullopt : std::optional(options.number("momentum")),
-                .affine = options.flag("affine"),
-                .bias = options.flag("bias"),
-                .track_running_stats = options.flag("track")});
-          }};
+  return {
+      "batch(eps=1e-5[0..], momentum=0.1[0..1]|cumulative, affine=true, bias=true, track=true, "
+      "simulate=none|bf16|fp16, accumulate=f32|same, cast=after|before)",
+      [](const NormOptions& options, std::int64_t features) {
+        const bool cumulative = options.text("momentum") == "cumulative";
+        return make_norm_in_precision<BatchNorm>(
+            options,
+            {.features = features,
+             .eps = options.number("eps"),
+             .momentum = cumulative ? std::nullopt : std::optional(options.number("momentum")),
+             .affine = options.flag("affine"),
+             .bias = options.flag("bias"),
+             .track_running_stats = options.flag("track")});
+      }};
 }
 
 }  // namespace detail

@@ -1,6 +1,7 @@
 #include <steadygrad/layers/norm/l2_normalize.hpp>
 
 #include <steadygrad/layers/norm/norm_kinds.hpp>
+#include <steadygrad/layers/norm/norm_op.hpp>
 #include <steadygrad/layers/norm/row_scale.hpp>
 
 namespace steady {
@@ -11,7 +12,8 @@ RowScaleRule rule(const Shape& normalized_shape, double eps) {
 }
 
 const L2Normalize::Options& checked(const L2Normalize::Options& o) {
-  detail::check_row_options("L2Normalize", o.normalized_shape, o.eps);
+  detail::check_normalized_shape("L2Normalize", o.normalized_shape);
+  detail::check_eps("L2Normalize", o.eps);
   return o;
 }
 

@@ -7,6 +7,7 @@
 #include <steadygrad/layers/norm/norm_kinds.hpp>
 #include <steadygrad/layers/norm/norm_measure.hpp>
 #include <steadygrad/layers/norm/norm_op.hpp>
+#include <steadygrad/layers/norm/simulated_norm.hpp>
 
 namespace steady {
 namespace {
@@ -161,15 +162,17 @@ std::string LayerNorm::describe() const {
 namespace detail {
 
 NormKind layer_kind() {
-  return {"layer(eps=1e-5[0..], affine=true, bias=true, over=position|sample)",
-          [](const NormOptions& options, std::int64_t features) {
-            return std::make_unique<LayerNorm>(
-                LayerNorm::Options{.normalized_shape = {features},
-                                   .eps = options.number("eps"),
-                                   .affine = options.flag("affine"),
-                                   .bias = options.flag("bias"),
-                                   .over_sample = options.text("over") == "sample"});
-          }};
+  return {
+      "layer(eps=1e-5[0..], affine=true, bias=true, over=position|sample, "
+      "simulate=none|bf16|fp16, accumulate=f32|same, cast=after|before)",
+      [](const NormOptions& options, std::int64_t features) {
+        return make_norm_in_precision<LayerNorm>(options,
+                                                 {.normalized_shape = {features},
+                                                  .eps = options.number("eps"),
+                                                  .affine = options.flag("affine"),
+                                                  .bias = options.flag("bias"),
+                                                  .over_sample = options.text("over") == "sample"});
+      }};
 }
 
 }  // namespace detail

@@ -6,17 +6,21 @@ NormKind none_kind();
 NormKind batch_kind();
 NormKind layer_kind();
 NormKind rms_kind();
+NormKind group_kind();
 NormKind partial_rms_kind();
 NormKind simple_rms_kind();
 NormKind scale_kind();
 NormKind l2_kind();
-NormKind group_kind();
+NormKind dynamic_tanh_kind();
+NormKind dynamic_erf_kind();
+NormKind ada_kind();
 
 std::vector<NormKind> norm_kinds() {
-  return {
-      none_kind(),       batch_kind(), layer_kind(), rms_kind(),   partial_rms_kind(),
-      simple_rms_kind(), scale_kind(), l2_kind(),    group_kind(),
-  };
+  // clang-format off: one to a line
+  return {none_kind(),  batch_kind(),        layer_kind(),       rms_kind(),
+          group_kind(), partial_rms_kind(),  simple_rms_kind(),  scale_kind(),
+          l2_kind(),    dynamic_tanh_kind(), dynamic_erf_kind(), ada_kind()};
+  // clang-format on
 }
 
 }  // namespace steady::detail

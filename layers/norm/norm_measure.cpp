@@ -61,6 +61,16 @@ void measure_normalized(const MeasureSink& sink, const Tensor& normalized) {
   sink("normalized_kurtosis", fourth / (variance * variance));
 }
 
+void measure_squash(const MeasureSink& sink, const Tensor& alpha, const Tensor& squashed) {
+  sink("alpha", alpha.item());
+  if (squashed.numel() == 0) return;
+  const auto saturated = dispatch_float("measure", squashed.dtype(), [&]<FloatElement T>() {
+    return std::ranges::count_if(squashed.data<T>(), [](T v) { return std::abs(v) > T(0.99); });
+  });
+  sink("saturated", static_cast<double>(saturated) / static_cast<double>(squashed.numel()));
+  measure_normalized(sink, squashed);
+}
+
 template <FloatElement T>
 void measure_running(const MeasureSink& sink, std::span<const Moments> batch,
                      std::span<const T> running_mean, std::span<const T> running_var, double eps) {

@@ -20,6 +20,10 @@ void measure_range(const MeasureSink& sink, std::string_view name, std::span<con
 /// elements; skewness and kurtosis are NaN where the spread is zero.
 void measure_normalized(const MeasureSink& sink, const Tensor& normalized);
 
+/// For DyT and Derf, of values that lie in [-1, 1]: alpha, saturated (the part of them beyond
+/// +-0.99) and the moments as measure_normalized names them.
+void measure_squash(const MeasureSink& sink, const Tensor& alpha, const Tensor& squashed);
+
 /// Gives running_mean_gap, running_var_ratio_min and running_var_ratio_max (see
 /// BatchNorm::measure); the ratios only where the batch has an unbiased variance.
 template <FloatElement T>

@@ -41,6 +41,12 @@ void check_eps(const char* op, double eps) {
                eps);
 }
 
+void check_normalized_shape(const char* op, const Shape& normalized_shape) {
+  STEADY_CHECK(ShapeError, normalized_shape.rank() >= 1 && normalized_shape.numel() >= 1,
+               "{}: normalized_shape needs one axis or more and no extent below 1; got {}", op,
+               to_string(normalized_shape));
+}
+
 Tensor empty_if(bool needed, const Shape& shape, Dtype dtype) {
   return needed ? Tensor::empty(shape, dtype) : Tensor();
 }

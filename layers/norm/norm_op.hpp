@@ -36,6 +36,9 @@ void check_norm_parameter(const char* op, const char* name, const Tensor& parame
 void check_features(const char* op, const Tensor& x, std::int64_t features);
 /// Throws Error unless eps is finite and >= 0.
 void check_eps(const char* op, double eps);
+/// Throws ShapeError for a normalized_shape without axes or with an extent below 1; `op` names a
+/// layer.
+void check_normalized_shape(const char* op, const Shape& normalized_shape);
 /// A new tensor, or an undefined one where nobody needs it.
 [[nodiscard]] Tensor empty_if(bool needed, const Shape& shape, Dtype dtype);
 

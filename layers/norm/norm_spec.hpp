@@ -41,11 +41,22 @@ class NormOptions {
 ///   layer(eps=1e-5, affine=true, bias=true, over=position or sample)
 ///   rms(eps=1e-6, affine=true, unit_offset=false)
 ///   group(groups=32, eps=1e-5, affine=true, bias=true)
+///   prms(p=0.0625, eps=1e-6, affine=true)         RMS of the first p of the features
+///   srms(eps=1e-6)                                RMS without a gain
+///   scale(eps=1e-5)                               one gain times the unit vector of the row
+///   l2(eps=1e-12)                                 the unit vector
+///   dyt(alpha=0.5, affine=true, bias=true)        tanh(alpha x) in place of a norm
+///   derf(alpha=0.5, shift=0, affine=true, bias=true)           erf(alpha x + shift)
+///   adanorm(c=1, k=0.1, eps=1e-5, detach=true)    layer times c (1 - k times itself)
 ///
 /// Options that are left out have these values. momentum is the weight of the new batch, in [0, 1];
 /// track=false keeps no running statistics. layer is per position over the features, and with
 /// over=sample over all positions and features of a sample with a gain per feature. affine=false
 /// learns neither weight nor bias.
+///
+/// batch, layer and rms also take simulate=none, bf16 or fp16, with it accumulate=f32 or same, and
+/// cast=after or before the weight: the forward of low-precision code, number for number
+/// (SimulatedPrecision), slow and with the exact norm's derivatives.
 class NormSpec {
  public:
   /// none

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/layers/norm/norm_kinds.hpp>
+#include <steadygrad/layers/norm/norm_op.hpp>
 #include <steadygrad/layers/norm/row_scale.hpp>
 
 namespace steady {
@@ -18,7 +19,8 @@ void check_part(const char* op, double p) {
 }
 
 const PartialRmsNorm::Options& checked(const PartialRmsNorm::Options& o) {
-  detail::check_row_options("PartialRmsNorm", o.normalized_shape, o.eps);
+  detail::check_normalized_shape("PartialRmsNorm", o.normalized_shape);
+  detail::check_eps("PartialRmsNorm", o.eps);
   check_part("PartialRmsNorm", o.p);
   return o;
 }

@@ -7,6 +7,7 @@
 #include <steadygrad/layers/norm/norm_measure.hpp>
 #include <steadygrad/layers/norm/norm_op.hpp>
 #include <steadygrad/layers/norm/rms_norm_kernel.hpp>
+#include <steadygrad/layers/norm/simulated_norm.hpp>
 
 namespace steady {
 namespace {
@@ -136,14 +137,16 @@ std::string RmsNorm::describe() const {
 namespace detail {
 
 NormKind rms_kind() {
-  return {"rms(eps=1e-6[0..], affine=true, unit_offset=false)",
-          [](const NormOptions& options, std::int64_t features) {
-            return std::make_unique<RmsNorm>(
-                RmsNorm::Options{.normalized_shape = {features},
-                                 .eps = options.number("eps"),
-                                 .affine = options.flag("affine"),
-                                 .unit_offset = options.flag("unit_offset")});
-          }};
+  return {
+      "rms(eps=1e-6[0..], affine=true, unit_offset=false, simulate=none|bf16|fp16, "
+      "accumulate=f32|same, cast=after|before)",
+      [](const NormOptions& options, std::int64_t features) {
+        return make_norm_in_precision<RmsNorm>(options,
+                                               {.normalized_shape = {features},
+                                                .eps = options.number("eps"),
+                                                .affine = options.flag("affine"),
+                                                .unit_offset = options.flag("unit_offset")});
+      }};
 }
 
 }  // namespace detail

@@ -1,7 +1,6 @@
 #include <steadygrad/layers/norm/row_scale.hpp>
 
 #include <array>
-#include <steadygrad/core/error.hpp>
 #include <steadygrad/core/tape.hpp>
 #include <steadygrad/layers/norm/norm_measure.hpp>
 #include <steadygrad/layers/norm/norm_op.hpp>
@@ -97,13 +96,6 @@ void measure_row_scale(const MeasureSink& sink, const Tensor& x, const Shape& no
     measure_range<T>(sink, "scale", stats.data<T>(), 0, 2);
   });
   measure_normalized(sink, normalized);
-}
-
-void check_row_options(const char* layer, const Shape& normalized_shape, double eps) {
-  check_eps(layer, eps);
-  STEADY_CHECK(ShapeError, normalized_shape.rank() >= 1 && normalized_shape.numel() >= 1,
-               "{}: normalized_shape needs one axis or more and no extent below 1; got {}", layer,
-               to_string(normalized_shape));
 }
 
 }  // namespace steady::detail

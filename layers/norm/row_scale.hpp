@@ -30,8 +30,4 @@ struct RowScaleNames {
 void measure_row_scale(const MeasureSink& sink, const Tensor& x, const Shape& normalized_shape,
                        const RowScaleRule& rule);
 
-/// Throws ShapeError for a normalized_shape without axes or with an extent below 1, Error for a bad
-/// eps. `layer` is the name of a layer.
-void check_row_options(const char* layer, const Shape& normalized_shape, double eps);
-
 }  // namespace steady::detail

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <steadygrad/layers/norm/norm_kinds.hpp>
+#include <steadygrad/layers/norm/norm_op.hpp>
 #include <steadygrad/layers/norm/row_scale.hpp>
 
 namespace steady {
@@ -12,7 +13,8 @@ RowScaleRule rule(const Shape& normalized_shape, double eps) {
 }
 
 const ScaleNorm::Options& checked(const ScaleNorm::Options& o) {
-  detail::check_row_options("ScaleNorm", o.normalized_shape, o.eps);
+  detail::check_normalized_shape("ScaleNorm", o.normalized_shape);
+  detail::check_eps("ScaleNorm", o.eps);
   return o;
 }
 

@@ -91,7 +91,8 @@ INSTANTIATE_TEST_SUITE_P(Specs, NormModule,
                                          "batch(momentum=cumulative)", "layer", "layer(bias=false)",
                                          "layer(over=sample)", "rms", "rms(unit_offset=true)",
                                          "prms", "srms", "scale", "l2", "group(groups=3)",
-                                         "group(groups=33, affine=false)", "none"),
+                                         "group(groups=33, affine=false)", "dyt", "derf", "adanorm",
+                                         "adanorm(detach=false)", "none"),
                          name_of);
 
 }  // namespace

@@ -64,7 +64,7 @@ TEST(NormSpec, AnUnknownNormListsTheKnownOnes) {
 
 TEST(NormSpec, AnErrorNamesTheTokenAndShowsTheGrammar) {
   const std::string grammar =
-      "batch(eps=1e-5[0..], momentum=0.1[0..1]|cumulative, affine=true, bias=true, track=true)";
+      "batch(eps=1e-5[0..], momentum=0.1[0..1]|cumulative, affine=true, bias=true, track=true, ";
   EXPECT_THAT(fault("batch(momntum=0.05)"),
               AllOf(HasSubstr("unknown option 'momntum'"), HasSubstr(grammar)));
   EXPECT_THAT(

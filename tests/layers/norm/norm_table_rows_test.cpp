@@ -1,3 +1,6 @@
+#include <steadygrad/layers/norm/ada_norm.hpp>
+#include <steadygrad/layers/norm/dynamic_erf.hpp>
+#include <steadygrad/layers/norm/dynamic_tanh.hpp>
 #include <steadygrad/layers/norm/l2_normalize.hpp>
 #include <steadygrad/layers/norm/partial_rms_norm.hpp>
 #include <steadygrad/layers/norm/scale_norm.hpp>
@@ -77,6 +80,47 @@ const bool l2_rows = register_ops(
                          },
                      .inputs = {real({3, 2, 4})},
                      .large = {real({40, 30, 41})}}});
+
+const bool dynamic_tanh_rows = register_ops(
+    "DynamicTanh",
+    {{.name = "weight_and_bias",
+      .f = [](Inputs in) { return dynamic_tanh(in[0], last(in[0]), in[1], in[2], in[3]); },
+      .inputs = {real({2, 3, 5}), real({1}), real({5}), real({5})},
+      .large = {real({700, 129}), real({1}), real({129}), real({129})}},
+     {.name = "weight_only",
+      .f = [](Inputs in) { return dynamic_tanh(in[0], last(in[0]), in[1], in[2]); },
+      .inputs = {real({4, 7}), real({1}), real({7})},
+      .large = {real({3, 40000}), real({1}), real({40000})}},
+     {.name = "no_affine",
+      .f = [](Inputs in) { return dynamic_tanh(in[0], last(in[0]), in[1]); },
+      .inputs = {real({3, 4}), real({1})},
+      .large = {real({2000, 40}), real({1})}},
+     {.name = "over_two_axes",
+      .f = [](Inputs in) { return dynamic_tanh(in[0], in[2].shape(), in[1], in[2]); },
+      .inputs = {real({3, 2, 4}), real({1}), real({2, 4})}}});
+
+const bool dynamic_erf_rows = register_ops(
+    "DynamicErf",
+    {{.name = "weight_and_bias",
+      .f = [](Inputs in) { return dynamic_erf(in[0], last(in[0]), in[1], in[2], in[3], in[4]); },
+      .inputs = {real({2, 3, 5}), real({1}), real({1}), real({5}), real({5})},
+      .large = {real({700, 129}), real({1}), real({1}), real({129}), real({129})}},
+     {.name = "no_shift",
+      .f = [](Inputs in) { return dynamic_erf(in[0], last(in[0]), in[1], {}, in[2]); },
+      .inputs = {real({4, 7}), real({1}), real({7})},
+      .large = {real({3, 40000}), real({1}), real({40000})}},
+     {.name = "bias_only",
+      .f = [](Inputs in) { return dynamic_erf(in[0], last(in[0]), in[1], in[2], {}, in[3]); },
+      .inputs = {real({3, 4}), real({1}), real({1}), real({4})}}});
+
+const bool ada_rows = register_ops(
+    "AdaNorm", {{.name = "factor_as_a_function",
+                 .f =
+                     [](Inputs in) {
+                       return ada_norm(in[0], last(in[0]), {.c = 2, .k = 0.3, .detach = false});
+                     },
+                 .inputs = {real({2, 3, 5})},
+                 .large = {real({700, 129})}}});
 
 }  // namespace
 }  // namespace steady

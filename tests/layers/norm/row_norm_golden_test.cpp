@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <steadygrad/core/tape.hpp>
+#include <steadygrad/layers/norm/dynamic_tanh.hpp>
 #include <steadygrad/layers/norm/l2_normalize.hpp>
 #include <steadygrad/layers/norm/scale_norm.hpp>
 
@@ -42,6 +43,17 @@ TEST(L2NormalizeGolden, EveryCase) {
       expect_close(channels ? nhwc_to_nchw(y) : y, c, "out/y");
       expect_close(channels ? nhwc_to_nchw(g[x]) : g[x], c, "grad/x");
     }
+  }
+}
+
+TEST(DynamicTanhGolden, EveryCase) {
+  const std::vector<GoldenCase> cases = Golden("norms.h5").cases("dynamic_tanh");
+  EXPECT_EQ(cases.size(), 2U);
+  for (const GoldenCase& c : cases) {
+    expect_golden(c, [](GoldenInputs& in) {
+      const Tensor& x = in.at("x");
+      return dynamic_tanh(x, {x.dim(-1)}, in.at("alpha"), in.at("weight"), in.at("bias"));
+    });
   }
 }
 
