@@ -58,23 +58,27 @@ Checkpoints::Checkpoints(CheckpointOptions options, std::vector<std::string> run
       throw OptionError(fmt::format("--save: two runs have the name '{}'", run));
     }
   }
-  const char* const option = o_.resume.empty() ? "--save" : "--resume";
-  bool any = false;
-  for (std::size_t i = 0; i < runs_.size(); ++i) {
-    const std::string& from = o_.resume.empty() ? o_.save : o_.resume;
-    if (runs_.size() > 1 && !CheckpointStore(from).is_directory()) {
+  for (const std::string& place : {o_.save, o_.resume}) {
+    if (runs_.size() > 1 && !place.empty() && !CheckpointStore(place).is_directory()) {
       throw OptionError(
-          fmt::format("{}: several runs need a directory, not the file '{}'", option, from));
+          fmt::format("--save: several runs need a directory, not the file '{}'", place));
     }
-    any = any || !store(from, i).files().empty();
   }
-  if (o_.resume.empty() && any) {
+  const auto holds_some = [&](const std::string& place) {
+    for (std::size_t i = 0; i < runs_.size(); ++i) {
+      if (!store(place, i).files().empty()) return true;
+    }
+    return false;
+  };
+  if (!o_.resume.empty() && !holds_some(o_.resume)) {
+    throw OptionError(fmt::format("--resume: there is no checkpoint in '{}'", o_.resume));
+  }
+  const bool goes_on = !o_.resume.empty() &&
+                       fs::weakly_canonical(place_of(o_.resume)) == fs::weakly_canonical(o_.save);
+  if (!goes_on && holds_some(o_.save)) {
     throw OptionError(
         fmt::format("--save: '{}' holds checkpoints; go on with --resume {} or take another place",
                     o_.save, o_.save));
-  }
-  if (!o_.resume.empty() && !any) {
-    throw OptionError(fmt::format("--resume: there is no checkpoint in '{}'", o_.resume));
   }
 }
 

@@ -27,7 +27,7 @@ void add_checkpoint_options(CLI::App& app, CheckpointOptions& options);
 class Checkpoints {
  public:
   /// `runs`: what tells the runs apart. Throws OptionError for a file to save several runs in, for
-  /// equal names, when nothing is there to resume, and for a new run where checkpoints are already.
+  /// equal names, when nothing is there to resume, and for saving among checkpoints of another run.
   Checkpoints(CheckpointOptions options, std::vector<std::string> runs);
 
   /// Whether anything is saved or resumed.

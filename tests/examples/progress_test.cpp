@@ -55,6 +55,18 @@ TEST(Progress, ShowsMetricsSpeedAndTimeLeft) {
                               HasSubstr("128 images/s  in 2s")));
 }
 
+TEST(Progress, ALoopThatGoesOnCountsFromWhereItWas) {
+  FakeConsole fake;
+  fake.width = 120;
+  run(fake, true, 4, 0.5, {.done = 0});
+  FakeConsole resumed;
+  resumed.width = 120;
+  Progress progress("epoch 1/3", 4, {.done = 2}, resumed.console(true));
+  resumed.now += 0.5;
+  progress.step(64, {{"loss", 0.25}, {"accuracy", 0.9375}});
+  EXPECT_EQ(split(resumed.out.str(), '\r').at(1), split(fake.out.str(), '\r').at(3));
+}
+
 TEST(Progress, NeverFillsANarrowTerminal) {
   for (const int width : {1, 2, 20, 60, 90}) {
     FakeConsole fake;
