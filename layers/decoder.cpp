@@ -25,6 +25,8 @@ Decoder::Options checked(Decoder::Options o) {
   STEADY_CHECK(Error, std::isfinite(o.init_std) && o.init_std >= 0.0,
                "Decoder: init_std must be positive, or 0 for the parts' defaults; got {}",
                o.init_std);
+  STEADY_CHECK(Error, !(o.tied && o.head_bias),
+               "Decoder: a tied head is the token table and has no bias");
   STEADY_CHECK(Error, std::isfinite(o.rope_theta) && o.rope_theta > 0.0,
                "Decoder: rope_theta must be finite and positive; got {}", o.rope_theta);
   return o;
@@ -134,8 +136,11 @@ Decoder::Decoder(Options options)
   const FamilyNames& names = family_names(o.family);
   if (o.placement.final_norm()) final_norm_ = &stack_.add_norm(names.final_norm, o.norm, o.dim);
   if (!o.tied) {
-    head_ = &add<Linear>(names.head,
-                         {.in = o.dim, .out = o.vocab, .bias = false, .weight_init = initial(o)});
+    head_ = &add<Linear>(names.head, {.in = o.dim,
+                                      .out = o.vocab,
+                                      .bias = o.head_bias,
+                                      .weight_init = initial(o),
+                                      .bias_init = constant_init(0.0)});
   }
 }
 

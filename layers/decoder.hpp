@@ -53,8 +53,9 @@ class Decoder : public Layer {
     double rope_theta = 10000.0;
     RotaryStyle rope_style = RotaryStyle::HalfSplit;
     MlpKind mlp = MlpKind::GeluTanh;
-    bool bias = true;  ///< of every linear map but the head
-    bool tied = true;  ///< the head is the token table
+    bool bias = true;        ///< of every linear map but the head
+    bool tied = true;        ///< the head is the token table
+    bool head_bias = false;  ///< of a head of its own
     double dropout = 0.0;
     double init_std = 0.02;
     bool scale_residual_init = true;

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/layers/golden_models.hpp"
 #include "tests/support/golden.hpp"
 
 namespace steady {
@@ -27,48 +28,13 @@ namespace {
 using testing_support::expect_close;
 using testing_support::Golden;
 using testing_support::GoldenCase;
-
-struct GoldenCnn : Layer {
-  struct Options {
-    NormSpec norm = NormSpec::parse("batch");
-    std::int64_t side = 8;
-  };
-  explicit GoldenCnn(Options options) : o(std::move(options)) {}
-  Options o;
-  Conv2d& conv1 = add<Conv2d>("conv1", {.in = 1, .out = 4, .kernel = 3, .padding = 1});
-  Layer& bn1 = add_norm("bn1", o.norm, 4);
-  Conv2d& conv2 = add<Conv2d>("conv2", {.in = 4, .out = 8, .kernel = 3, .padding = 1});
-  Layer& bn2 = add_norm("bn2", o.norm, 8);
-  Linear& fc = add<Linear>("fc", {.in = 8 * (o.side / 4) * (o.side / 4), .out = 10});
-
-  Tensor forward(const Tensor& x) override {
-    Tensor h = max_pool2d(relu(bn1(conv1(x))), 2);
-    h = max_pool2d(relu(bn2(conv2(h))), 2);
-    return fc(flatten(h, 1));
-  }
-};
-
-/// fc.weight of a channels-first model, [out, C * 2 * 2], for our features-last flattening, or
-/// back.
-Tensor flatten_order(const Tensor& weight, bool to_ours) {
-  const Tensor t = to_ours ? permute(reshape(weight, {10, 8, 2, 2}), {0, 2, 3, 1})
-                           : permute(reshape(weight, {10, 2, 2, 8}), {0, 3, 1, 2});
-  return reshape(t, {10, 32}).detached_copy();
-}
-
-State read_state(const GoldenCase& cnn, const std::string& group) {
-  State state;
-  for (const std::string& name : cnn.datasets(group)) {
-    Tensor value = cnn.tensor(group + "/" + name);
-    if (name == "fc.weight") value = flatten_order(value, true);
-    state.push_back({name, value});
-  }
-  return state;
-}
+using testing_support::GoldenCnn;
+using testing_support::read_cnn_state;
+using testing_support::step_of;
 
 void expect_state(const GoldenCnn& model, const GoldenCase& cnn, const std::string& group,
                   double tolerance) {
-  for (const NamedTensor& want : read_state(cnn, group)) {
+  for (const NamedTensor& want : read_cnn_state(cnn, group)) {
     const Tensor got = find(model.state(), want.name);
     ASSERT_TRUE(got.defined()) << want.name;
     SCOPED_TRACE(group + " " + want.name);
@@ -80,12 +46,6 @@ void expect_state(const GoldenCnn& model, const GoldenCase& cnn, const std::stri
   }
 }
 
-/// Sample block `step` of a [5, ...] tensor.
-Tensor block(const Tensor& all, std::int64_t step) {
-  const Shape rest = all.shape().slice(1, all.rank());
-  return reshape(slice(all, 0, step, step + 1), rest);
-}
-
 class GoldenTraining : public testing::TestWithParam<Dtype> {};
 
 TEST_P(GoldenTraining, FiveStepsFollowPyTorch) {
@@ -95,10 +55,12 @@ TEST_P(GoldenTraining, FiveStepsFollowPyTorch) {
   const GoldenCase cnn = Golden("models.h5").group("/cnn");
   GoldenCnn model({});
   model.to(dtype);
-  model.load(read_state(cnn, "state"));
+  model.load(read_cnn_state(cnn, "state"));
   const Tensor images = cnn.tensor("in/x").detached_copy(dtype);  // [5, 8, 1, 8, 8]: C = 1
   const Tensor target = cnn.tensor("in/target");
-  const auto batch = [&](std::int64_t step) { return reshape(block(images, step), {8, 8, 8, 1}); };
+  const auto batch = [&](std::int64_t step) {
+    return reshape(step_of(images, step), {8, 8, 8, 1});
+  };
   const auto eval_logits = [&] {
     model.eval();
     const Tensor logits = model(batch(0)).detached_copy(Dtype::F64);
@@ -116,7 +78,7 @@ TEST_P(GoldenTraining, FiveStepsFollowPyTorch) {
     Tensor x = batch(step).detached_copy();
     x.set_requires_grad();
     const Tensor logits = model(x);
-    const Tensor loss = cross_entropy(logits, block(target, step));
+    const Tensor loss = cross_entropy(logits, step_of(target, step));
     const Gradients gradients = tape.backward(loss);
     EXPECT_NEAR(loss.item(), cnn.tensor("losses").data<double>()[static_cast<std::size_t>(step)],
                 step == 0 ? tolerance : later);
@@ -124,7 +86,7 @@ TEST_P(GoldenTraining, FiveStepsFollowPyTorch) {
       expect_close(logits.detached_copy(Dtype::F64), cnn.tensor("step_0/logits"), tolerance);
       expect_close(reshape(gradients[x], {8, 1, 8, 8}).detached_copy(Dtype::F64),
                    cnn.tensor("step_0/grad_x"), tolerance);
-      const State want = read_state(cnn, "step_0/grad");
+      const State want = read_cnn_state(cnn, "step_0/grad");
       EXPECT_EQ(gradients.size(), want.size() + 1);
       for (const Parameter& p : model.parameters()) {
         SCOPED_TRACE(p.name);

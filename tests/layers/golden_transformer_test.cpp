@@ -10,6 +10,7 @@
 #include <steadygrad/optim/clip.hpp>
 #include <string>
 
+#include "tests/layers/golden_models.hpp"
 #include "tests/support/golden.hpp"
 
 namespace steady {
@@ -18,14 +19,9 @@ namespace {
 using testing_support::expect_close;
 using testing_support::Golden;
 using testing_support::GoldenCase;
-
-State read_state(const GoldenCase& c, const std::string& group) {
-  State state;
-  for (const std::string& name : c.datasets(group)) {
-    state.push_back({name, c.tensor(group + "/" + name)});
-  }
-  return state;
-}
+using testing_support::gpt_options;
+using testing_support::read_state;
+using testing_support::tokens_of;
 
 /// 1e-10 in float64, 1e-4 relative in float32.
 double tolerance_of(Dtype dtype) { return dtype == Dtype::F64 ? 1e-10 : 1e-4; }
@@ -110,21 +106,6 @@ TEST_P(GoldenTransformer, DecoderBlocksFollowPyTorch) {
     expect_values(g[memory], c.tensor("grad_in/memory"), dtype);
     expect_gradients(block, g, c, "grad", dtype);
   }
-}
-
-/// Tokens of step `step` without the last (inputs) or without the first (targets).
-Tensor tokens_of(const GoldenCase& c, std::int64_t step, bool targets) {
-  const Tensor all = c.tensor("in/tokens");  // [steps, B, T + 1]
-  const Tensor batch = reshape(slice(all, 0, step, step + 1), {all.dim(1), all.dim(2)});
-  return slice(batch, 1, targets ? 1 : 0, all.dim(2) - (targets ? 0 : 1));
-}
-
-Decoder::Options gpt_options(const GoldenCase& c) {
-  return Decoder::gpt2({.vocab = c.attribute_int("vocab_size"),
-                        .context = c.attribute_int("block_size"),
-                        .dim = c.attribute_int("n_embd"),
-                        .layers = c.attribute_int("n_layer"),
-                        .heads = c.attribute_int("n_head")});
 }
 
 TEST_P(GoldenTransformer, GptFollowsPyTorch) {
