@@ -193,7 +193,9 @@ std::function<void()> Module::plan_load(const State& state, LoadReport& report) 
     STEADY_CHECK(Error, fresh || same_values(*known->second.second, *value),
                  "load: '{}' and '{}' are one tensor in the model but differ in the state",
                  known->second.first, path);
-    copies.push_back({&entry, value->detached_copy(entry.value.dtype())});
+    // A value that no other handle can reach cannot change while others are copied.
+    const bool as_is = value->unique() && value->dtype() == entry.value.dtype();
+    copies.push_back({&entry, as_is ? *value : value->detached_copy(entry.value.dtype())});
   });
   for (const auto& [path, id] : absent) {
     if (!by_storage.contains(id)) report.missing.push_back(path);

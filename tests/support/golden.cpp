@@ -188,6 +188,10 @@ std::string GoldenCase::attribute_string(const std::string& name,
   return has_attribute(name) ? attribute_string(name) : otherwise;
 }
 
+std::filesystem::path golden_path(const std::string& name) {
+  return std::filesystem::path(STEADY_GOLDEN_DIR) / name;
+}
+
 Golden::Golden(const std::string& file) : file_(std::make_shared<const GoldenFile>(file)) {}
 
 GoldenCase Golden::group(const std::string& path) const {

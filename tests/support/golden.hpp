@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -51,6 +52,9 @@ class GoldenCase {
   std::shared_ptr<const struct GoldenFile> file_;
   std::string path_;
 };
+
+/// A file or folder of tests/golden.
+[[nodiscard]] std::filesystem::path golden_path(const std::string& name);
 
 /// A reference file.
 class Golden {
