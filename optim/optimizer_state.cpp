@@ -19,6 +19,10 @@ State Optimizer::state() const {
     };
     unless(1.0, "lr_scale", entry.lr_scale);
     unless(0.0, "weight_decay", entry.weight_decay);
+  }
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const Entry& entry = entries_[i];
+    const std::string& name = parameters_[i].name;
     if (entry.step == 0) continue;
     result.push_back({name + ".step", detail::count_tensor(entry.step)});
     for (std::size_t k = 0; k < slot_names_.size(); ++k) {
