@@ -105,7 +105,7 @@ void variance_laws(Findings& findings, std::uint64_t seed) {
   law("LN scaling, L=48: 1 + H_L/2", 1 + harmonic(Layers) / 2, scaled);
   law("post-LN, L=48: 1", 1, post);
   law("BN before activation, L=16: 1 + L", 1 + double(Shallow), batch);
-  findings.check("no norm, factor per block: 2", 2, per_block, {1.85, 2.10});
+  findings.check("no norm, factor per block: 2", 2, per_block, around(2, 0.10));
   findings.check("ReZero, L=48: 1", 1, growth_of(gated), Band{1, 1});
   const double peri_scale = weight_scale_effect("sandwich", seed);
   const double pre_scale = weight_scale_effect("pre", seed);
@@ -115,7 +115,7 @@ void variance_laws(Findings& findings, std::uint64_t seed) {
   findings.control("peri-LN by the law of pre-LN", peri, around(1 + depth / 2, Share));
   findings.control("pre-LN by the law of LN scaling", pre, around(1 + harmonic(Layers) / 2, Share));
   findings.control("no gate, L=48", growth_of(placed("none"), true), Band{1, 1});
-  findings.control("BN, factor per block", std::pow(batch, 1 / double(Shallow)), {1.85, 2.10});
+  findings.control("BN, factor per block", std::pow(batch, 1 / double(Shallow)), around(2, 0.10));
   findings.control("no norm, L=16 by the law of BN", std::pow(per_block, double(Shallow)),
                    around(1 + double(Shallow), Share));
   findings.control("pre-LN, weights x4", pre_scale, around(1, 0.12));

@@ -18,7 +18,7 @@ constexpr std::int64_t Features = 128;
 constexpr std::int64_t Tokens = 128;
 constexpr std::int64_t Classes = 64;
 /// The single draw scatters by some 13 percent at depth 64, by some 5 at depth 8.
-constexpr int draws_at(std::int64_t layers) { return layers < 32 ? 6 : 16; }
+constexpr int draws_at(std::int64_t layers) { return layers < 32 ? 6 : layers < 64 ? 16 : 24; }
 constexpr std::array<std::int64_t, 6> Depths{2, 4, 8, 16, 32, 64};
 
 /// Of each layer, the root mean square over the tokens of the gradient of its second matrix: a
