@@ -1,15 +1,23 @@
 #include <steadygrad/layers/pretrained.hpp>
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/io/safetensors_checkpoint.hpp>
+#include <utility>
 
 namespace steady {
 namespace {
 
 using safetensors::Checkpoint;
 using safetensors::shown;
+
+std::string shown_list(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : "; ") + shown(name, 300);
+  return text;
+}
 
 /// One tensor of a checkpoint under our name.
 struct Source {
@@ -58,21 +66,94 @@ void drop_tied(const Checkpoint& file, const WeightLayout& layout, const Module&
   }
 }
 
-LoadReport load(Module& model, const Checkpoint& file, const PretrainedOptions& options) {
-  std::map<std::string, Source> from = sources(file, options.layout);
-  drop_tied(file, options.layout, model, from);
-  State state;
+/// A tensor of the model and where its values are.
+struct Copy {
+  std::string name;
+  std::string theirs;
+};
+
+/// The dims of a tensor of the file once it is laid out as ours.
+std::vector<std::int64_t> our_dims(const WeightLayout& layout, std::string_view name,
+                                   const safetensors::TensorInfo& info) {
+  std::vector<std::int64_t> dims = info.dims;
+  if (dims.size() == 2 && is_transposed(layout, name)) std::swap(dims[0], dims[1]);
+  return dims;
+}
+
+bool fits(const Tensor& own, const std::vector<std::int64_t>& dims, safetensors::Type type) {
+  return std::ranges::equal(own.shape().extents(), dims) &&
+         is_float(own.dtype()) == is_float(safetensors::natural_dtype(type));
+}
+
+/// What is to be copied. Looks at headers only, tensors that are one in the model aside.
+std::vector<Copy> plan(const Module& model, const Checkpoint& file, const WeightLayout& layout,
+                       LoadReport& report) {
+  std::map<std::string, Source> from = sources(file, layout);
+  drop_tied(file, layout, model, from);
+  std::vector<Copy> copies;
+  std::map<std::uint64_t, Copy> by_storage;
+  std::vector<NamedTensor> absent;
   for (const auto& [name, own] : model.state()) {
     const auto at = from.find(name);
-    if (at == from.end()) continue;
-    state.push_back({name, to_ours(options.layout, name, file.read(at->second.theirs))});
+    if (at == from.end()) {
+      absent.push_back({name, own});
+      continue;
+    }
+    Copy copy{name, at->second.theirs};
     from.erase(at);
+    const safetensors::TensorInfo& info = file.at(copy.theirs);
+    if (!fits(own, our_dims(layout, name, info), info.type)) {
+      report.misfit.push_back(
+          fmt::format("{}: model {}, file {}", name, steady::describe(own), describe(info)));
+      continue;
+    }
+    const auto [known, fresh] = by_storage.try_emplace(own.storage().id(), copy);
+    STEADY_CHECK(Error, fresh || agree(file, known->second.theirs, copy.theirs),
+                 "'{}' and '{}' are one tensor in the model but differ in the file",
+                 known->second.name, name);
+    if (fresh) copies.push_back(std::move(copy));
   }
-  // The rest is named in the report, not read. An alias promises nothing.
+  for (const auto& [name, own] : absent) {
+    if (!by_storage.contains(own.storage().id())) report.missing.push_back(name);
+  }
   for (const auto& [name, source] : from) {
-    if (!source.alias) state.push_back({name, Tensor()});
+    if (!source.alias) report.unexpected.push_back(name);  // an alias promises nothing
   }
-  return model.load(state, {.strict = options.strict});
+  return copies;
+}
+
+void refuse(const LoadReport& report) {
+  std::string text = "the file does not fit the model";
+  const auto list = [&](const char* title, const std::vector<std::string>& names) {
+    if (!names.empty()) text += fmt::format("\n  {}: {}", title, shown_list(names));
+  };
+  list("missing", report.missing);
+  list("unexpected", report.unexpected);
+  list("other shape or dtype", report.misfit);
+  throw Error(text);
+}
+
+LoadReport load(Module& model, const Checkpoint& file, const PretrainedOptions& options) {
+  LoadReport report;
+  const std::vector<Copy> copies = plan(model, file, options.layout, report);
+  if (options.strict && !report.clean()) refuse(report);
+  // A few at a time: they are still in the cache when they are copied, and never twice in memory.
+  constexpr std::uint64_t Batch = 8U << 20;
+  State some;
+  std::uint64_t bytes = 0;
+  const auto copy_some = [&] {
+    model.load(some, {.strict = false});
+    some.clear();
+    bytes = 0;
+  };
+  for (const Copy& copy : copies) {
+    some.push_back({copy.name, to_ours(options.layout, copy.name, file.read(copy.theirs))});
+    const safetensors::TensorInfo& info = file.at(copy.theirs);
+    bytes += info.end - info.begin;
+    if (bytes >= Batch) copy_some();
+  }
+  copy_some();
+  return report;
 }
 
 }  // namespace

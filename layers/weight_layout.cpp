@@ -74,6 +74,12 @@ bool fits_any(const std::vector<std::string>& patterns, std::string_view name) {
       patterns, [&](const std::string& pattern) { return match(pattern, name).has_value(); });
 }
 
+bool is_transposed(const WeightLayout& layout, std::string_view our_name) {
+  const bool flattened = std::ranges::any_of(
+      layout.flattened, [&](const auto& f) { return fits_any({f.name}, our_name); });
+  return !flattened && fits_any(layout.transposed, our_name);
+}
+
 std::string our_name(const WeightLayout& layout, std::string_view theirs) {
   for (const WeightLayout::Rename& rule : layout.rename) {
     if (auto name = rewrite(rule.theirs, rule.ours, theirs)) return *std::move(name);
@@ -93,7 +99,7 @@ Tensor to_ours(const WeightLayout& layout, std::string_view our_name, const Tens
   if (const std::int64_t channels = flattened_channels(layout, our_name, theirs)) {
     return reorder_columns(theirs.detach(), channels);
   }
-  if (theirs.rank() != 2 || !fits_any(layout.transposed, our_name)) return theirs;
+  if (theirs.rank() != 2 || !is_transposed(layout, our_name)) return theirs;
   return transpose(theirs.detach(), 0, 1);
 }
 
@@ -101,7 +107,7 @@ Tensor to_theirs(const WeightLayout& layout, std::string_view our_name, const Te
   if (const std::int64_t channels = flattened_channels(layout, our_name, ours)) {
     return reorder_columns(ours.detach(), ours.dim(1) / channels);
   }
-  if (ours.rank() != 2 || !fits_any(layout.transposed, our_name)) return ours;
+  if (ours.rank() != 2 || !is_transposed(layout, our_name)) return ours;
   return transpose(ours.detach(), 0, 1);
 }
 

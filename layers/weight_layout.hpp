@@ -58,6 +58,9 @@ struct WeightLayout {
 /// Whether `name` fits one of the patterns.
 [[nodiscard]] bool fits_any(const std::vector<std::string>& patterns, std::string_view name);
 
+/// Whether a matrix of that name (ours) is stored as [in, out].
+[[nodiscard]] bool is_transposed(const WeightLayout& layout, std::string_view our_name);
+
 [[nodiscard]] std::string our_name(const WeightLayout& layout, std::string_view theirs);
 [[nodiscard]] std::string their_name(const WeightLayout& layout, std::string_view ours);
 

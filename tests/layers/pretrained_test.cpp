@@ -273,7 +273,7 @@ TEST(Pretrained, OneMessageNamesEverythingThatDoesNotFitAndNothingChanges) {
   EXPECT_THAT(message_of([&] { load_safetensors(model, path, {.layout = cnn_layout}); }),
               AllOf(HasSubstr("m.safetensors'"), HasSubstr("missing: conv1.bias; bn1.weight"),
                     HasSubstr("unexpected: extra"),
-                    HasSubstr("fc.weight: model f32 [10, 32], state f32 [2, 3]")));
+                    HasSubstr("fc.weight: model f32 [10, 32], file F32 [2, 3]")));
   expect_close(model.conv1.weight, before, 0.0);
   const LoadReport report = load_safetensors(model, path, {.strict = false});
   EXPECT_EQ(report.unexpected, std::vector<std::string>{"extra"});
