@@ -21,11 +21,32 @@ TEST(GradcheckNorms, EveryRowIsWithinItsLimits) {
   const Outcome outcome = run("");
   EXPECT_EQ(outcome.code, 0) << outcome.text;
   EXPECT_THAT(outcome.text, AllOf(HasSubstr(" 0 failed"), Not(HasSubstr("FAILED"))));
-  for (const char* norm :
-       {"batch ", "batch(momentum=cumulative) ", "batch(track=false) ", "layer ",
-        "layer(over=sample) ", "layer, two axes ", "rms ", "rms(unit_offset=true) ",
-        "weight_norm(conv) ", "spectral_norm(conv) ", "weight_standardization(conv) ", "train",
-        "eval", "frozen", "weight, bias", "none"}) {
+  for (const char* norm : {"batch ",
+                           "batch(momentum=cumulative) ",
+                           "batch(track=false) ",
+                           "layer ",
+                           "layer(over=sample) ",
+                           "prms(p=0.5) ",
+                           "srms ",
+                           "scale ",
+                           "l2 ",
+                           "dyt ",
+                           "derf ",
+                           "adanorm(detach=false) ",
+                           "adaptive layer(affine=false) ",
+                           "adaptive rms(affine=false) ",
+                           "unit sphere update ",
+                           "layer, two axes ",
+                           "rms ",
+                           "rms(unit_offset=true) ",
+                           "weight_norm(conv) ",
+                           "spectral_norm(conv) ",
+                           "weight_standardization(conv) ",
+                           "train",
+                           "eval",
+                           "frozen",
+                           "weight, bias",
+                           "none"}) {
     EXPECT_THAT(outcome.text, HasSubstr(norm));
   }
 }
