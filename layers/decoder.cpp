@@ -169,9 +169,10 @@ Tensor Decoder::decode(const Tensor& ids, const DecoderInputs& inputs) {
     keep("embed", s.x);
     const PathScope layers(layers_.name());
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
-      s = (*blocks_[i])(s, {.self = {.mask = inputs.mask,
-                                     .cache = inputs.cache,
-                                     .cache_layer = static_cast<std::int64_t>(i)}});
+      s = blocks_[i]->step(s, {.self = {.mask = inputs.mask,
+                                        .cache = inputs.cache,
+                                        .cache_layer = static_cast<std::int64_t>(i)}});
+      if (inputs.hidden != nullptr) s = settled(s);
       keep(fmt::format("layer_{}", i), s.x);
     }
   }

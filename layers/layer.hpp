@@ -56,6 +56,8 @@ class Layer : public Module {
   /// the layer.
   void attach(LayerObserver& observer);
   void detach(LayerObserver& observer);
+  /// Whether somebody sees what goes in and out, so that it has to exist.
+  [[nodiscard]] bool observed() const { return !observers_.empty(); }
 
  protected:
   /// What the call operator does around forward, around another function of x: for layers whose

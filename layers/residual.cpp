@@ -4,6 +4,9 @@
 #include <cmath>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/ops/elementwise.hpp>
+#include <steadygrad/layers/norm/layer_norm.hpp>
+#include <steadygrad/layers/norm/rms_norm.hpp>
+#include <typeinfo>
 
 namespace steady {
 
@@ -26,17 +29,19 @@ using Stream = ResidualStream;
 
 /// y = x + g(f(N(x)))                            [pre-norm: Xiong et al. 2020, figure 1b]
 Stream pre(const Residual& r, const Stream& s, const Branch& f) {
-  return {s.x + r.gated(f(r.before(s.x)))};
+  const auto [x, y] = r.before(s);
+  return {.x = x, .added = r.gated(f(y))};
 }
 
 /// y = N(x + g(f(x)))                            [post-norm: Vaswani et al. 2017; Xiong, figure 1a]
 Stream post(const Residual& r, const Stream& s, const Branch& f) {
-  return {r.after(s.x + r.gated(f(s.x)))};
+  return {r.after_sum(s.x, r.gated(f(s.x)))};
 }
 
 /// y = x + g(N2(f(N1(x))))                       [Peri-LN: Kim et al. 2025]
 Stream sandwich(const Residual& r, const Stream& s, const Branch& f) {
-  return {s.x + r.gated(r.after(f(r.before(s.x))))};
+  const auto [x, y] = r.before(s);
+  return {.x = x, .added = r.gated(r.after(f(y)))};
 }
 
 /// y = x + g(f(x))                               [with the rezero gate: Bachlechner et al. 2021]
@@ -54,23 +59,24 @@ double deepnorm_gain(double layers) { return std::pow(8.0 * layers, -0.25); }
 /// y = x + g(f(N(x) / sqrt(l)))                  [LayerNorm scaling: Sun et al. 2025]
 Stream scaled_pre(const Residual& r, const Stream& s, const Branch& f) {
   const double scale = 1.0 / std::sqrt(static_cast<double>(r.site().layer));
-  return {s.x + r.gated(f(r.before(s.x) * scale))};
+  const auto [x, y] = r.before(s);
+  return {.x = x, .added = r.gated(f(y * scale))};
 }
 
 /// Post-norm; the block's input, kept in `side`, joins the last sum of the block:
 /// y = N(x + g(f(x)) + side)                     [B2T connection: Takase et al. 2022]
 Stream b2t(const Residual& r, const Stream& s, const Branch& f) {
   const Tensor& input = r.site().branch == 0 ? s.x : s.side;
-  const Tensor sum = s.x + r.gated(f(s.x));
-  if (r.site().branch + 1 < r.site().branches) return {r.after(sum), input};
-  return {r.after(sum + input)};
+  const Tensor added = r.gated(f(s.x));
+  if (r.site().branch + 1 < r.site().branches) return {r.after_sum(s.x, added), input};
+  return {r.after_sum(s.x + added, input)};
 }
 
 /// y = N(x + g(f(x))), side' = side + g(f(x)); both start as the embedding.
 /// At the end x + N(side)                        [ResiDual: Xie et al. 2023]
 Stream resi_dual(const Residual& r, const Stream& s, const Branch& f) {
   const Tensor added = r.gated(f(s.x));
-  return {r.after(s.x + added), (s.side.defined() ? s.side : s.x) + added};
+  return {r.after_sum(s.x, added), (s.side.defined() ? s.side : s.x) + added};
 }
 
 /// y = x + g(N(f(x)))                            [Swin v2: Liu et al. 2022; OLMo 2, 2024]
@@ -83,8 +89,8 @@ Stream output(const Residual& r, const Stream& s, const Branch& f) {
 ///                                               [HybridNorm: Zhuo et al. 2025]
 Stream hybrid(const Residual& r, const Stream& s, const Branch& f) {
   if (!r.site().feed_forward) return none(r, s, f);
-  const Tensor h = r.before(s.x);
-  return {h + r.gated(f(h))};
+  const Tensor h = r.before(s).norm;
+  return {.x = h, .added = r.gated(f(h))};
 }
 
 /// Post-norm for the first floor(post * L) layers, pre-norm after them
@@ -113,7 +119,26 @@ ResidualNorms mix_norms(const Placement& p, const ResidualSite& s) {
   return mix_is_post(p, s) ? ResidualNorms{.after = true} : ResidualNorms{.before = true};
 }
 
-Tensor normalized(Layer& norm, const Stream& s) { return norm(s.x); }
+/// x + added and its norm: in one pass by a norm that can, when nobody asks to see the sum on its
+/// way in. Exactly these classes: what derives from them computes something else.
+SumAndNorm norm_of_sum(Layer& norm, const Tensor& x, const Tensor& added) {
+  const bool same = x.shape() == added.shape() && x.dtype() == added.dtype();
+  if (same && !norm.observed() && typeid(norm) == typeid(LayerNorm)) {
+    auto& layer = static_cast<LayerNorm&>(norm);
+    if (!layer.o.over_sample) return layer.of_sum(x, added);
+  }
+  if (same && !norm.observed() && typeid(norm) == typeid(RmsNorm)) {
+    return static_cast<RmsNorm&>(norm).of_sum(x, added);
+  }
+  const Tensor sum = x + added;
+  return {sum, norm(sum)};
+}
+
+SumAndNorm norm_of(Layer& norm, const Stream& s) {
+  return s.added.defined() ? norm_of_sum(norm, s.x, s.added) : SumAndNorm{s.x, norm(s.x)};
+}
+
+Tensor normalized(Layer& norm, const Stream& s) { return norm_of(norm, s).norm; }
 Tensor dual_end(Layer& norm, const Stream& s) {
   return s.x + norm(s.side.defined() ? s.side : s.x);
 }
@@ -171,14 +196,28 @@ Residual::Residual(Module& host, const Options& o) : placement_(o.placement), si
   gate_ = add_gate(host, o.gate_name, o.gate, o.features);
 }
 
-ResidualStream Residual::operator()(const ResidualStream& stream, const Branch& branch) const {
-  return placement_.rule().apply(*this, stream, branch);
+ResidualStream settled(const ResidualStream& stream) {
+  if (!stream.added.defined()) return stream;
+  return {stream.x + stream.added, stream.side};
+}
+
+ResidualStream Residual::advance(const ResidualStream& stream, const Branch& branch) const {
+  // Only a norm that the branch begins with can take the sum over.
+  return placement_.rule().apply(*this, before_ != nullptr ? stream : settled(stream), branch);
+}
+
+SumAndNorm Residual::before(const ResidualStream& stream) const {
+  return norm_of(*before_, stream);
+}
+
+Tensor Residual::after_sum(const Tensor& a, const Tensor& b) const {
+  return norm_of_sum(*after_, a, b).norm;
 }
 
 Tensor finish(const Placement& placement, const ResidualStream& stream, Layer* norm) {
-  if (norm == nullptr) return stream.x;
+  if (norm == nullptr) return settled(stream).x;
   const PlacementRule& rule = placement.rule();
-  return rule.finish == nullptr ? (*norm)(stream.x) : rule.finish(*norm, stream);
+  return rule.finish == nullptr ? normalized(*norm, stream) : rule.finish(*norm, stream);
 }
 
 }  // namespace steady

@@ -6,6 +6,7 @@
 #include <steadygrad/layers/layer.hpp>
 #include <steadygrad/layers/named_choice.hpp>
 #include <steadygrad/layers/norm/norm_spec.hpp>
+#include <steadygrad/layers/norm/sum_and_norm.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -73,11 +74,16 @@ struct ResidualNorms {
 [[nodiscard]] ResidualNorms residual_norms(const Placement& placement, const ResidualSite& site);
 
 /// What flows from branch to branch: the hidden state x, [..., features], and for placements that
-/// carry a second one, `side`.
+/// carry a second one, `side`. Inside a stack of layers what the last branch added may still stand
+/// apart, as `added`: the state is then x + added, and the norm that comes next makes the sum in
+/// its own pass.
 struct ResidualStream {
   Tensor x;
   Tensor side = {};
+  Tensor added = {};
 };
+/// The same stream with nothing apart.
+[[nodiscard]] ResidualStream settled(const ResidualStream& stream);
 
 /// A branch: a function of one tensor that keeps its shape.
 using Branch = std::function<Tensor(const Tensor&)>;
@@ -100,11 +106,19 @@ class Residual {
   /// Throws Error for a site outside its stack, and what the norms throw.
   Residual(Module& host, const Options& options);
 
-  [[nodiscard]] ResidualStream operator()(const ResidualStream& stream, const Branch& branch) const;
+  [[nodiscard]] ResidualStream operator()(const ResidualStream& stream,
+                                          const Branch& branch) const {
+    return settled(advance(stream, branch));
+  }
+  /// The same, but what the branch adds may stand apart.
+  [[nodiscard]] ResidualStream advance(const ResidualStream& stream, const Branch& branch) const;
 
   // --- for the formulas ---
-  [[nodiscard]] Tensor before(const Tensor& x) const { return (*before_)(x); }
+  /// The hidden state of a stream, and the norm of it.
+  [[nodiscard]] SumAndNorm before(const ResidualStream& stream) const;
   [[nodiscard]] Tensor after(const Tensor& x) const { return (*after_)(x); }
+  /// after(a + b)
+  [[nodiscard]] Tensor after_sum(const Tensor& a, const Tensor& b) const;
   /// What is added for the branch's output f.
   [[nodiscard]] Tensor gated(const Tensor& f) const { return gate_ ? (*gate_)(f) : f; }
   [[nodiscard]] const ResidualSite& site() const { return site_; }

@@ -59,13 +59,14 @@ TransformerBlock::TransformerBlock(Options options)
 ResidualStream TransformerBlock::advance(const ResidualStream& stream, const BlockInputs& inputs) {
   STEADY_CHECK(Error, inputs.memory.defined() == o.cross_attention,
                "TransformerBlock: a memory and cross_attention = true need each other");
-  ResidualStream s = around_self_(stream, [&](const Tensor& x) { return self_(x, inputs.self); });
+  ResidualStream s =
+      around_self_.advance(stream, [&](const Tensor& x) { return self_(x, inputs.self); });
   if (cross_ != nullptr) {
-    s = (*around_cross_)(s, [&](const Tensor& x) {
+    s = around_cross_->advance(s, [&](const Tensor& x) {
       return (*cross_)(x, {.mask = inputs.memory_mask, .memory = inputs.memory});
     });
   }
-  return around_mlp_(s, [&](const Tensor& x) { return mlp_(x); });
+  return around_mlp_.advance(s, [&](const Tensor& x) { return mlp_(x); });
 }
 
 Tensor TransformerBlock::operator()(const Tensor& x, const BlockInputs& inputs) {
@@ -74,9 +75,15 @@ Tensor TransformerBlock::operator()(const Tensor& x, const BlockInputs& inputs) 
 
 ResidualStream TransformerBlock::operator()(const ResidualStream& stream,
                                             const BlockInputs& inputs) {
+  return settled(step(stream, inputs));
+}
+
+ResidualStream TransformerBlock::step(const ResidualStream& stream, const BlockInputs& inputs) {
+  const ResidualStream from = observed() ? settled(stream) : stream;
   ResidualStream result;
-  result.x = run(stream.x, [&](const Tensor& x) {
-    result = advance({x, stream.side}, inputs);
+  (void)run(from.x, [&](const Tensor& x) {
+    result = advance({x, from.side, from.added}, inputs);
+    if (observed()) result = settled(result);
     return result.x;
   });
   return result;

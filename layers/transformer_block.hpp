@@ -40,8 +40,11 @@ class TransformerBlock : public Layer {
   using Layer::operator();
   Tensor operator()(const Tensor& x, const BlockInputs& inputs);
   ResidualStream operator()(const ResidualStream& stream, const BlockInputs& inputs);
+  /// The same inside a stack of blocks: what the last branch adds may stand apart, for the norm
+  /// that comes next.
+  ResidualStream step(const ResidualStream& stream, const BlockInputs& inputs);
   /// Throws Error for a block with cross attention: it needs a memory.
-  Tensor forward(const Tensor& x) override { return advance({x}, {}).x; }
+  Tensor forward(const Tensor& x) override { return settled(advance({x}, {})).x; }
   [[nodiscard]] std::string describe() const override;
 
   const Options o;

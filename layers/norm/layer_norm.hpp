@@ -3,6 +3,7 @@
 #include <steadygrad/core/shape.hpp>
 #include <steadygrad/core/tensor.hpp>
 #include <steadygrad/layers/layer.hpp>
+#include <steadygrad/layers/norm/sum_and_norm.hpp>
 #include <string>
 
 namespace steady {
@@ -24,6 +25,13 @@ namespace steady {
 [[nodiscard]] Tensor layer_norm_over_sample(const Tensor& x, const Tensor& weight = {},
                                             const Tensor& bias = {}, double eps = 1e-5);
 
+/// x = left + right and the layer norm of x, in one pass: what a residual stream needs. left,
+/// right: of one shape and dtype. The bits, and those of the gradients, are those of an addition
+/// and a layer_norm; where x is read again, its gradient joins the norm's in the same pass.
+[[nodiscard]] SumAndNorm add_layer_norm(const Tensor& left, const Tensor& right,
+                                        const Shape& normalized_shape, const Tensor& weight = {},
+                                        const Tensor& bias = {}, double eps = 1e-5);
+
 /// Layer normalization with learned weight (ones at first) and bias (zeros).
 /// Same in train and eval; freeze() only takes the gradients of the parameters.
 class LayerNorm : public Layer {
@@ -41,6 +49,9 @@ class LayerNorm : public Layer {
 
   /// x: [..., *normalized_shape]; with over_sample [N, ..., channels].
   Tensor forward(const Tensor& x) override;
+  /// x + added and the norm of it, in one pass; not with over_sample. Unlike a call it shows its
+  /// observers nothing of use: see observed().
+  [[nodiscard]] SumAndNorm of_sum(const Tensor& x, const Tensor& added);
   /// rstd_min, rstd_max: range of 1 / sqrt(var + eps) over the rows.
   /// normalized_mean, _std, _skewness, _kurtosis (3 for a normal distribution): moments of
   /// (x - mean) * rstd over all elements.

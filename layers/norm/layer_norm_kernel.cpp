@@ -30,7 +30,10 @@ struct LayerNormForward {
   const T* x;
   detail::RowGains<T> gains;
   T* y;
-  T* stats;  // may be null
+  T* stats;                 // may be null
+  const T* left = nullptr;  // with right: x, written here, is their sum
+  const T* right = nullptr;
+  T* sum = nullptr;
 };
 
 template <class T>
@@ -41,6 +44,7 @@ struct LayerNormBackward {
   const T* stats;
   detail::RowGains<T> gains;
   T* dx;
+  const T* residual;  // may be null
 };
 
 }  // namespace
@@ -84,21 +88,33 @@ HWY_INLINE RowStats<T> row_statistics(const T* x, std::int64_t width, double sum
           static_cast<T>(1.0 / std::sqrt((var < 0 ? 0 : var) + eps))};  // a NaN stays one
 }
 
+// Element `at` of x, made first where it is a sum.
+template <bool kSum, class T>
+HWY_INLINE Vec<T> input(const LayerNormForward<T>& a, std::int64_t at, auto part) {
+  if constexpr (kSum) {
+    const Vec<T> v = hn::Add(load(a.left + at, part), load(a.right + at, part));
+    store(v, a.sum + at, part);
+    return v;
+  } else {
+    return load(a.x + at, part);
+  }
+}
+
 // Normalizes row r while it sums row r + 1: reads and writes of memory overlap. The sum of the
 // first row of a task goes through the same pieces, so no row's bits depend on its place.
-template <class T>
+template <bool kSum, class T>
 HWY_FLATTEN void forward_rows(const LayerNormForward<T>& a, std::int64_t begin, std::int64_t end) {
   const T* x = a.x + begin * a.width;
   T* y = a.y + begin * a.width;
   double sum = 0;
   for_pieces<T>(a.width, a.period, [&](std::int64_t i, std::int64_t, std::int64_t n) HWY_ATTR {
     Sum<T> s;
-    for_vectors<T>(
-        n, [&](std::int64_t j, auto part, int k) HWY_ATTR { s.add(k, load(x + i + j, part)); });
+    for_vectors<T>(n, [&](std::int64_t j, auto part, int k)
+                          HWY_ATTR { s.add(k, input<kSum>(a, begin * a.width + i + j, part)); });
     sum += static_cast<double>(s.total());
   });
   for (std::int64_t r = begin; r < end; ++r, x += a.width, y += a.width) {
-    const T* next = r + 1 < end ? x + a.width : x;
+    const std::int64_t next = (r + 1 < end ? r + 1 : r) * a.width;
     const RowStats<T> stats = row_statistics(x, a.width, sum, a.eps);
     if (a.stats != nullptr) {
       a.stats[3 * r] = stats.mean;
@@ -115,7 +131,7 @@ HWY_FLATTEN void forward_rows(const LayerNormForward<T>& a, std::int64_t begin, 
         const Vec<T> gamma = load(a.gains.gamma + ((at + j) & a.gains.gamma_mask), part);
         const Vec<T> beta = load(a.gains.beta + ((at + j) & a.gains.beta_mask), part);
         store(fma(xhat, gamma, beta), y + i + j, part);
-        s.add(k, load(next + i + j, part));
+        s.add(k, input<kSum>(a, next + i + j, part));
       });
       sum += static_cast<double>(s.total());
     });
@@ -124,7 +140,7 @@ HWY_FLATTEN void forward_rows(const LayerNormForward<T>& a, std::int64_t begin, 
 
 // One block of rows. dx of row r and the sums of row r + 1 in one loop, the parameter gradients in
 // the same pass: x and dy are read from memory once.
-template <class T, bool kInput, bool kParams>
+template <class T, bool kInput, bool kParams, bool kResidual>
 HWY_FLATTEN void backward_block(const LayerNormBackward<T>& a, std::int64_t begin, std::int64_t end,
                                 T* dgamma, T* dbeta) {
   const T* x = a.x + begin * a.width;
@@ -173,7 +189,11 @@ HWY_FLATTEN void backward_block(const LayerNormBackward<T>& a, std::int64_t begi
         if constexpr (kInput) {
           const Vec<T> gamma = load(a.gains.gamma + ((at + j) & a.gains.gamma_mask), part);
           const Vec<T> p = fnma(xhat, mean_wx, hn::Sub(hn::Mul(u, gamma), mean_w));
-          store(hn::Mul(rstd, p), dx + i + j, part);
+          Vec<T> d = hn::Mul(rstd, p);
+          if constexpr (kResidual) {
+            d = hn::Add(load(a.residual + r * a.width + i + j, part), d);
+          }
+          store(d, dx + i + j, part);
           const Vec<T> w = hn::Mul(load(next_dy + i + j, part), gamma);
           sum1.add(k, w);
           sum2.add_product(k, w, hn::Sub(load(next_x + i + j, part), next_mean));
@@ -190,12 +210,25 @@ HWY_FLATTEN void backward_block(const LayerNormBackward<T>& a, std::int64_t begi
 template <class T>
 void backward_rows(const LayerNormBackward<T>& a, std::int64_t begin, std::int64_t end, T* dgamma,
                    T* dbeta) {
-  if (dgamma == nullptr) {
-    backward_block<T, true, false>(a, begin, end, dgamma, dbeta);
-  } else if (a.dx == nullptr) {
-    backward_block<T, false, true>(a, begin, end, dgamma, dbeta);
+  if (a.dx == nullptr) {
+    backward_block<T, false, true, false>(a, begin, end, dgamma, dbeta);
+  } else if (dgamma == nullptr && a.residual == nullptr) {
+    backward_block<T, true, false, false>(a, begin, end, dgamma, dbeta);
+  } else if (dgamma == nullptr) {
+    backward_block<T, true, false, true>(a, begin, end, dgamma, dbeta);
+  } else if (a.residual == nullptr) {
+    backward_block<T, true, true, false>(a, begin, end, dgamma, dbeta);
   } else {
-    backward_block<T, true, true>(a, begin, end, dgamma, dbeta);
+    backward_block<T, true, true, true>(a, begin, end, dgamma, dbeta);
+  }
+}
+
+template <class T>
+void forward_task(const LayerNormForward<T>& a, std::int64_t begin, std::int64_t end) {
+  if (a.sum == nullptr) {
+    forward_rows<false>(a, begin, end);
+  } else {
+    forward_rows<true>(a, begin, end);
   }
 }
 
@@ -203,11 +236,11 @@ void backward_rows(const LayerNormBackward<T>& a, std::int64_t begin, std::int64
 
 void layer_norm_forward_f32(const LayerNormForward<float>& a, std::int64_t begin,
                             std::int64_t end) {
-  forward_rows(a, begin, end);
+  forward_task(a, begin, end);
 }
 void layer_norm_forward_f64(const LayerNormForward<double>& a, std::int64_t begin,
                             std::int64_t end) {
-  forward_rows(a, begin, end);
+  forward_task(a, begin, end);
 }
 void layer_norm_backward_f32(const LayerNormBackward<float>& a, std::int64_t begin,
                              std::int64_t end, float* dgamma, float* dbeta) {
@@ -276,12 +309,36 @@ void layer_norm_forward(const RowShape& shape, double eps, std::span<const T> x,
                [&](std::int64_t begin, std::int64_t end) { worker(work, begin, end); });
 }
 
+template <class T>
+void add_layer_norm_forward(const RowShape& shape, double eps, std::span<const T> left,
+                            std::span<const T> right, std::span<const T> gamma,
+                            std::span<const T> beta, std::span<T> sum, std::span<T> y,
+                            std::span<T> stats) {
+  const char* op = "add_layer_norm_forward";
+  RowPlan::check(op, shape);
+  check_span(op, "left", left.size(), shape.elements(), false);
+  check_span(op, "right", right.size(), shape.elements(), false);
+  check_span(op, "gamma", gamma.size(), shape.affine, true);
+  check_span(op, "beta", beta.size(), shape.affine, true);
+  check_span(op, "sum", sum.size(), shape.elements(), false);
+  check_span(op, "y", y.size(), shape.elements(), false);
+  check_span(op, "stats", stats.size(), 3 * shape.rows, true);
+  const RowPlan plan(shape);
+  const RepeatedGains<T> gains(shape, gamma, beta);
+  const LayerNormForward<T> work{shape.width, plan.period,  eps,         sum.data(),   gains.view(),
+                                 y.data(),    stats.data(), left.data(), right.data(), sum.data()};
+  const auto worker = forward_worker<T>();
+  parallel_for(shape.rows, plan.task_rows,
+               [&](std::int64_t begin, std::int64_t end) { worker(work, begin, end); });
+}
+
 std::int64_t layer_norm_workspace(const RowShape& shape) { return RowPlan(shape).partials(2); }
 
 template <class T>
 void layer_norm_backward(const RowShape& shape, std::span<const T> x, std::span<const T> dy,
                          std::span<const T> gamma, std::span<const T> stats, std::span<T> dx,
-                         std::span<T> dgamma, std::span<T> dbeta, std::span<T> workspace) {
+                         std::span<T> dgamma, std::span<T> dbeta, std::span<T> workspace,
+                         std::span<const T> residual) {
   const char* op = "layer_norm_backward";
   RowPlan::check(op, shape);
   check_span(op, "x", x.size(), shape.elements(), false);
@@ -292,12 +349,13 @@ void layer_norm_backward(const RowShape& shape, std::span<const T> x, std::span<
   check_span(op, "dgamma", dgamma.size(), shape.affine, true);
   check_span(op, "dbeta", dbeta.size(), shape.affine, true);
   check_span(op, "workspace", workspace.size(), layer_norm_workspace(shape), false);
+  check_span(op, "residual", residual.size(), shape.elements(), true);
   const bool params = !dgamma.empty() || !dbeta.empty();
   if (dx.empty() && !params) return;
   const RowPlan plan(shape);
   const RepeatedGains<T> gains(shape, gamma, {});
-  const LayerNormBackward<T> work{shape.width,  plan.period,  x.data(), dy.data(),
-                                  stats.data(), gains.view(), dx.data()};
+  const LayerNormBackward<T> work{shape.width,  plan.period,  x.data(),  dy.data(),
+                                  stats.data(), gains.view(), dx.data(), residual.data()};
   const auto worker = backward_worker<T>();
   parallel_for(plan.blocks, plan.task_blocks, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t block = first; block < last; ++block) {
@@ -317,13 +375,22 @@ template void layer_norm_forward(const RowShape&, double, std::span<const float>
 template void layer_norm_forward(const RowShape&, double, std::span<const double>,
                                  std::span<const double>, std::span<const double>,
                                  std::span<double>, std::span<double>);
+template void add_layer_norm_forward(const RowShape&, double, std::span<const float>,
+                                     std::span<const float>, std::span<const float>,
+                                     std::span<const float>, std::span<float>, std::span<float>,
+                                     std::span<float>);
+template void add_layer_norm_forward(const RowShape&, double, std::span<const double>,
+                                     std::span<const double>, std::span<const double>,
+                                     std::span<const double>, std::span<double>, std::span<double>,
+                                     std::span<double>);
 template void layer_norm_backward(const RowShape&, std::span<const float>, std::span<const float>,
                                   std::span<const float>, std::span<const float>, std::span<float>,
-                                  std::span<float>, std::span<float>, std::span<float>);
+                                  std::span<float>, std::span<float>, std::span<float>,
+                                  std::span<const float>);
 template void layer_norm_backward(const RowShape&, std::span<const double>, std::span<const double>,
                                   std::span<const double>, std::span<const double>,
                                   std::span<double>, std::span<double>, std::span<double>,
-                                  std::span<double>);
+                                  std::span<double>, std::span<const double>);
 
 }  // namespace steady
 #endif

@@ -21,14 +21,24 @@ void layer_norm_forward(const RowShape& shape, double eps, std::span<const T> x,
                         std::span<const T> gamma, std::span<const T> beta, std::span<T> y,
                         std::span<T> stats);
 
+/// The same for x = left + right, which is written to `sum`: one pass instead of two. The bits are
+/// those of an addition and a layer_norm_forward. left, right, sum: [rows, width].
+template <class T>
+void add_layer_norm_forward(const RowShape& shape, double eps, std::span<const T> left,
+                            std::span<const T> right, std::span<const T> gamma,
+                            std::span<const T> beta, std::span<T> sum, std::span<T> y,
+                            std::span<T> stats);
+
 /// Elements of T that layer_norm_backward and layer_norm_double_backward need as workspace.
 [[nodiscard]] std::int64_t layer_norm_workspace(const RowShape& shape);
 
-/// First derivative. dx, dgamma, dbeta may each be empty.
+/// First derivative. dx, dgamma, dbeta may each be empty. `residual`, [rows, width], is a gradient
+/// of x from elsewhere that is added to dx in the same pass.
 template <class T>
 void layer_norm_backward(const RowShape& shape, std::span<const T> x, std::span<const T> dy,
                          std::span<const T> gamma, std::span<const T> stats, std::span<T> dx,
-                         std::span<T> dgamma, std::span<T> dbeta, std::span<T> workspace);
+                         std::span<T> dgamma, std::span<T> dbeta, std::span<T> workspace,
+                         std::span<const T> residual = {});
 
 /// Derivative of layer_norm_backward. ddx, ddgamma, ddbeta are the cotangents of its outputs dx,
 /// dgamma, dbeta (empty: zero); ddy, dx2, dgamma2 receive the gradients of its inputs dy, x, gamma

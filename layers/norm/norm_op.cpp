@@ -10,6 +10,14 @@ void check_norm_input(const char* op, const Tensor& x) {
   STEADY_CHECK(ShapeError, is_float(x.dtype()), "{}: needs f32 or f64; got x {}", op, describe(x));
 }
 
+void check_summands(const char* op, const Tensor& left, const Tensor& right) {
+  check_norm_input(op, left);
+  check_defined(op, "right", right);
+  STEADY_CHECK(ShapeError, left.shape() == right.shape() && left.dtype() == right.dtype(),
+               "{}: both summands need one shape and dtype; got {} and {}", op, describe(left),
+               describe(right));
+}
+
 void check_norm_parameter(const char* op, const char* name, const Tensor& parameter,
                           const Shape& expected, const Tensor& x) {
   if (!parameter.defined()) return;

@@ -24,6 +24,8 @@ template <FloatElement T>
 
 /// Throws ShapeError unless x is defined and of a floating dtype.
 void check_norm_input(const char* op, const Tensor& x);
+/// Throws ShapeError unless both are of one shape and one floating dtype: nothing is broadcast.
+void check_summands(const char* op, const Tensor& left, const Tensor& right);
 /// Throws ShapeError unless `parameter` is undefined, or of exactly the shape `expected` and x's
 /// dtype: nothing is broadcast.
 void check_norm_parameter(const char* op, const char* name, const Tensor& parameter,

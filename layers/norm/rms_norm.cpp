@@ -2,6 +2,7 @@
 
 #include <array>
 #include <steadygrad/core/error.hpp>
+#include <steadygrad/core/ops/elementwise.hpp>
 #include <steadygrad/core/tape.hpp>
 #include <steadygrad/layers/norm/norm_kinds.hpp>
 #include <steadygrad/layers/norm/norm_measure.hpp>
@@ -46,26 +47,54 @@ std::array<Tensor, 3> double_backward(const Cut& cut, const BackwardCall& call) 
                 NoBackward{});
 }
 
-/// Gradients of (x, weight), those that are needed.
-std::array<Tensor, 2> backward(const Cut& cut, const BackwardCall& call) {
+struct Needs {
+  bool x, weight;
+};
+
+/// Gradients of (x, weight), those that are needed; not recorded. `residual`, when defined, is
+/// another gradient of x, which is added.
+std::array<Tensor, 2> gradients(const Cut& cut, const Needs& needs, const Tensor& dy,
+                                const Tensor& x, const Tensor& weight, const Tensor& stats,
+                                const Tensor& residual = {}) {
   const char* op = "rms_norm_backward";
-  const Tensor &dy = call.grad(), &x = call.saved(0), &weight = call.saved(1),
-               &stats = call.saved(2);
-  Tensor dx = empty_if(call.needs(0), x.shape(), x.dtype());
-  Tensor dweight = empty_if(call.needs(1), cut.parameter, x.dtype());
+  Tensor dx = empty_if(needs.x, x.shape(), x.dtype());
+  Tensor dweight = empty_if(needs.weight, cut.parameter, x.dtype());
   Tensor scratch = workspace(cut, x.dtype());
   dispatch_float(op, x.dtype(), [&]<FloatElement T>() {
     rms_norm_backward<T>(cut.rows, cut.unit_offset, elements<T>(x), elements<T>(dy),
                          elements<T>(weight), elements<T>(stats), writable<T>(dx, op),
-                         writable<T>(dweight, op), writable<T>(scratch, op));
+                         writable<T>(dweight, op), writable<T>(scratch, op), elements<T>(residual));
   });
-  return record(op, std::array{dx, dweight}, {dy, x, weight}, {dy, x, weight, stats},
-                [cut](BackwardCall& second) {
+  return {dx, dweight};
+}
+
+/// The same without a residual, as an operation.
+std::array<Tensor, 2> backward(const Cut& cut, const Needs& needs, const Tensor& dy,
+                               const Tensor& x, const Tensor& weight, const Tensor& stats) {
+  return record("rms_norm_backward", gradients(cut, needs, dy, x, weight, stats), {dy, x, weight},
+                {dy, x, weight, stats}, [cut](BackwardCall& second) {
                   auto [ddy, dx2, dweight2] = double_backward(cut, second);
                   second.give(0, std::move(ddy));
                   second.give(1, std::move(dx2));
                   second.give(2, std::move(dweight2));
                 });
+}
+
+/// Inputs left, right, weight; saved sum, weight, stats; outputs sum, y.
+void add_backward(const Cut& cut, BackwardCall& call) {
+  const Tensor &dsum = call.grad(0), &dy = call.grad(1);
+  Tensor d = dsum;
+  if (dy.defined()) {
+    const Needs needs{call.needs(0) || call.needs(1), call.needs(2)};
+    const Tensor &sum = call.saved(0), &weight = call.saved(1), &stats = call.saved(2);
+    std::array<Tensor, 2> g =
+        recording() ? backward(cut, needs, dy, sum, weight, stats)
+                    : gradients(cut, needs, dy, sum, weight, stats, needs.x ? dsum : Tensor());
+    d = recording() && needs.x && dsum.defined() ? dsum + g[0] : g[0];
+    call.give(2, std::move(g[1]));
+  }
+  call.give(0, d);
+  call.give(1, std::move(d));
 }
 
 }  // namespace
@@ -86,10 +115,33 @@ Tensor rms_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& we
                         writable<T>(y, op), writable<T>(stats, op));
   });
   return record(op, y, {x, weight}, {x, weight, stats}, [cut](BackwardCall& call) {
-    auto [dx, dweight] = backward(cut, call);
+    auto [dx, dweight] = backward(cut, {call.needs(0), call.needs(1)}, call.grad(), call.saved(0),
+                                  call.saved(1), call.saved(2));
     call.give(0, std::move(dx));
     call.give(1, std::move(dweight));
   });
+}
+
+SumAndNorm add_rms_norm(const Tensor& left, const Tensor& right, const Shape& normalized_shape,
+                        const Tensor& weight, double eps, bool unit_offset) {
+  const char* op = "add_rms_norm";
+  detail::check_summands(op, left, right);
+  const Cut cut{detail::trailing_rows(op, left, normalized_shape), normalized_shape, unit_offset};
+  detail::RowPlan::check(op, cut.rows);
+  detail::check_norm_parameter(op, "weight", weight, cut.parameter, left);
+  detail::check_eps(op, eps);
+  const bool needed = needs_gradient(left) || needs_gradient(right) || needs_gradient(weight);
+  Tensor sum = Tensor::empty(left.shape(), left.dtype());
+  Tensor y = Tensor::empty(left.shape(), left.dtype());
+  Tensor stats = empty_if(needed, {cut.rows.rows}, left.dtype());
+  dispatch_float(op, left.dtype(), [&]<FloatElement T>() {
+    add_rms_norm_forward<T>(cut.rows, eps, unit_offset, elements<T>(left), elements<T>(right),
+                            elements<T>(weight), writable<T>(sum, op), writable<T>(y, op),
+                            writable<T>(stats, op));
+  });
+  auto [s, n] = record(op, std::array{sum, y}, {left, right, weight}, {sum, weight, stats},
+                       [cut](BackwardCall& call) { add_backward(cut, call); });
+  return {std::move(s), std::move(n)};
 }
 
 namespace {
@@ -113,6 +165,15 @@ RmsNorm::RmsNorm(const Options& options)
 
 Tensor RmsNorm::forward(const Tensor& x) {
   return rms_norm(x, o.normalized_shape, weight, o.eps, o.unit_offset);
+}
+
+SumAndNorm RmsNorm::of_sum(const Tensor& x, const Tensor& added) {
+  SumAndNorm result;
+  (void)run(x, [&](const Tensor& left) {
+    result = add_rms_norm(left, added, o.normalized_shape, weight, o.eps, o.unit_offset);
+    return result.norm;
+  });
+  return result;
 }
 
 void RmsNorm::measure(const Tensor& x, const MeasureSink& sink) const {

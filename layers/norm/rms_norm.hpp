@@ -3,6 +3,7 @@
 #include <steadygrad/core/shape.hpp>
 #include <steadygrad/core/tensor.hpp>
 #include <steadygrad/layers/layer.hpp>
+#include <steadygrad/layers/norm/sum_and_norm.hpp>
 #include <string>
 
 namespace steady {
@@ -17,6 +18,13 @@ namespace steady {
 [[nodiscard]] Tensor rms_norm(const Tensor& x, const Shape& normalized_shape,
                               const Tensor& weight = {}, double eps = 1e-6,
                               bool unit_offset = false);
+
+/// x = left + right and the RMS norm of x, in one pass: what a residual stream needs. left, right:
+/// of one shape and dtype. The bits, and those of the gradients, are those of an addition and an
+/// rms_norm; where x is read again, its gradient joins the norm's in the same pass.
+[[nodiscard]] SumAndNorm add_rms_norm(const Tensor& left, const Tensor& right,
+                                      const Shape& normalized_shape, const Tensor& weight = {},
+                                      double eps = 1e-6, bool unit_offset = false);
 
 /// Root mean square normalization with a learned weight: ones at first, zeros with unit_offset.
 /// Same in train and eval; freeze() only takes the gradient of the weight.
@@ -34,6 +42,9 @@ class RmsNorm : public Layer {
 
   /// x: [..., *normalized_shape].
   Tensor forward(const Tensor& x) override;
+  /// x + added and the norm of it, in one pass. Unlike a call it shows its observers nothing of
+  /// use: see observed().
+  [[nodiscard]] SumAndNorm of_sum(const Tensor& x, const Tensor& added);
   /// rstd_min, rstd_max: range of 1 / sqrt(mean(x^2) + eps) over the rows.
   /// normalized_mean, _std, _skewness, _kurtosis (3 for a normal distribution): moments of
   /// x * rstd over all elements.

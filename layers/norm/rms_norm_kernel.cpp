@@ -33,8 +33,12 @@ struct RmsNormWork {
   const T* x;
   const T* dy;  // backward
   detail::RowGains<T> gains;
-  T* out;    // y or dx, dx may be null
-  T* stats;  // written by forward where not null, read by backward
+  T* out;                   // y or dx, dx may be null
+  T* stats;                 // written by forward where not null, read by backward
+  const T* left = nullptr;  // forward, with right: x, written to sum, is their sum
+  const T* right = nullptr;
+  T* sum = nullptr;
+  const T* residual = nullptr;  // backward
 };
 
 }  // namespace
@@ -51,9 +55,21 @@ HWY_INLINE Vec<T> gain(const RmsNormWork<T>& a, std::int64_t at, auto part) {
   return hn::Add(load(a.gains.gamma + (at & a.gains.gamma_mask), part), fill(a.offset));
 }
 
+// Element `at` of x, made first where it is a sum.
+template <bool kSum, class T>
+HWY_INLINE Vec<T> input(const RmsNormWork<T>& a, std::int64_t at, auto part) {
+  if constexpr (kSum) {
+    const Vec<T> v = hn::Add(load(a.left + at, part), load(a.right + at, part));
+    store(v, a.sum + at, part);
+    return v;
+  } else {
+    return load(a.x + at, part);
+  }
+}
+
 // Scales row r while it sums the squares of row r + 1: reads and writes of memory overlap. The
 // first row of a task is summed through the same pieces, so no row's bits depend on its place.
-template <class T>
+template <bool kSum, class T>
 HWY_FLATTEN void forward_rows(const RmsNormWork<T>& a, std::int64_t begin, std::int64_t end) {
   const T* x = a.x + begin * a.width;
   T* y = a.out + begin * a.width;
@@ -61,13 +77,13 @@ HWY_FLATTEN void forward_rows(const RmsNormWork<T>& a, std::int64_t begin, std::
   for_pieces<T>(a.width, a.period, [&](std::int64_t i, std::int64_t, std::int64_t n) HWY_ATTR {
     Sum<T> s;
     for_vectors<T>(n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
-      const Vec<T> v = load(x + i + j, part);
+      const Vec<T> v = input<kSum>(a, begin * a.width + i + j, part);
       s.add_product(k, v, v);
     });
     sum += static_cast<double>(s.total());
   });
   for (std::int64_t r = begin; r < end; ++r, x += a.width, y += a.width) {
-    const T* next = r + 1 < end ? x + a.width : x;
+    const std::int64_t next = (r + 1 < end ? r + 1 : r) * a.width;
     const T scale = static_cast<T>(1.0 / std::sqrt(sum / static_cast<double>(a.width) + a.eps));
     if (a.stats != nullptr) a.stats[r] = scale;
     const Vec<T> rstd = fill(scale);
@@ -77,7 +93,7 @@ HWY_FLATTEN void forward_rows(const RmsNormWork<T>& a, std::int64_t begin, std::
       for_vectors<T>(n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
         const Vec<T> xhat = hn::Mul(load(x + i + j, part), rstd);
         store(hn::Mul(xhat, gain(a, at + j, part)), y + i + j, part);
-        const Vec<T> v = load(next + i + j, part);
+        const Vec<T> v = input<kSum>(a, next + i + j, part);
         s.add_product(k, v, v);
       });
       sum += static_cast<double>(s.total());
@@ -87,7 +103,7 @@ HWY_FLATTEN void forward_rows(const RmsNormWork<T>& a, std::int64_t begin, std::
 
 // One block of rows. dx of row r and the sum w * x of row r + 1 in one loop, the parameter gradient
 // in the same pass: x and dy are read from memory once.
-template <class T, bool kInput, bool kParams>
+template <class T, bool kInput, bool kParams, bool kResidual>
 HWY_FLATTEN void backward_block(const RmsNormWork<T>& a, std::int64_t begin, std::int64_t end,
                                 T* dgamma) {
   const T* x = a.x + begin * a.width;
@@ -123,7 +139,11 @@ HWY_FLATTEN void backward_block(const RmsNormWork<T>& a, std::int64_t begin, std
         }
         if constexpr (kInput) {
           const Vec<T> g = gain(a, at + j, part);
-          store(hn::Mul(rstd, fnma(xhat, mean_wx, hn::Mul(u, g))), dx + i + j, part);
+          Vec<T> d = hn::Mul(rstd, fnma(xhat, mean_wx, hn::Mul(u, g)));
+          if constexpr (kResidual) {
+            d = hn::Add(load(a.residual + r * a.width + i + j, part), d);
+          }
+          store(d, dx + i + j, part);
           const Vec<T> w = hn::Mul(load(next_dy + i + j, part), g);
           s.add_product(k, w, load(next_x + i + j, part));
         }
@@ -135,22 +155,35 @@ HWY_FLATTEN void backward_block(const RmsNormWork<T>& a, std::int64_t begin, std
 
 template <class T>
 void backward_rows(const RmsNormWork<T>& a, std::int64_t begin, std::int64_t end, T* dgamma) {
-  if (dgamma == nullptr) {
-    backward_block<T, true, false>(a, begin, end, dgamma);
-  } else if (a.out == nullptr) {
-    backward_block<T, false, true>(a, begin, end, dgamma);
+  if (a.out == nullptr) {
+    backward_block<T, false, true, false>(a, begin, end, dgamma);
+  } else if (dgamma == nullptr && a.residual == nullptr) {
+    backward_block<T, true, false, false>(a, begin, end, dgamma);
+  } else if (dgamma == nullptr) {
+    backward_block<T, true, false, true>(a, begin, end, dgamma);
+  } else if (a.residual == nullptr) {
+    backward_block<T, true, true, false>(a, begin, end, dgamma);
   } else {
-    backward_block<T, true, true>(a, begin, end, dgamma);
+    backward_block<T, true, true, true>(a, begin, end, dgamma);
+  }
+}
+
+template <class T>
+void forward_task(const RmsNormWork<T>& a, std::int64_t begin, std::int64_t end) {
+  if (a.sum == nullptr) {
+    forward_rows<false>(a, begin, end);
+  } else {
+    forward_rows<true>(a, begin, end);
   }
 }
 
 }  // namespace
 
 void rms_norm_forward_f32(const RmsNormWork<float>& a, std::int64_t begin, std::int64_t end) {
-  forward_rows(a, begin, end);
+  forward_task(a, begin, end);
 }
 void rms_norm_forward_f64(const RmsNormWork<double>& a, std::int64_t begin, std::int64_t end) {
-  forward_rows(a, begin, end);
+  forward_task(a, begin, end);
 }
 void rms_norm_backward_f32(const RmsNormWork<float>& a, std::int64_t begin, std::int64_t end,
                            float* dgamma) {
@@ -223,12 +256,38 @@ void rms_norm_forward(const RowShape& shape, double eps, bool unit_offset, std::
                [&](std::int64_t begin, std::int64_t end) { worker(work, begin, end); });
 }
 
+template <class T>
+void add_rms_norm_forward(const RowShape& shape, double eps, bool unit_offset,
+                          std::span<const T> left, std::span<const T> right,
+                          std::span<const T> gamma, std::span<T> sum, std::span<T> y,
+                          std::span<T> stats) {
+  const char* op = "add_rms_norm_forward";
+  RowPlan::check(op, shape);
+  check_span(op, "left", left.size(), shape.elements(), false);
+  check_span(op, "right", right.size(), shape.elements(), false);
+  check_span(op, "gamma", gamma.size(), shape.affine, true);
+  check_span(op, "sum", sum.size(), shape.elements(), false);
+  check_span(op, "y", y.size(), shape.elements(), false);
+  check_span(op, "stats", stats.size(), shape.rows, true);
+  const RowPlan plan(shape);
+  const RepeatedGains<T> gains(shape, gamma, {});
+  const RmsNormWork<T> work{
+      shape.width,  plan.period, eps,          gain_offset(unit_offset, gamma),
+      sum.data(),   nullptr,     gains.view(), y.data(),
+      stats.data(), left.data(), right.data(), sum.data(),
+      nullptr};
+  const auto worker = forward_worker<T>();
+  parallel_for(shape.rows, plan.task_rows,
+               [&](std::int64_t begin, std::int64_t end) { worker(work, begin, end); });
+}
+
 std::int64_t rms_norm_workspace(const RowShape& shape) { return RowPlan(shape).partials(1); }
 
 template <class T>
 void rms_norm_backward(const RowShape& shape, bool unit_offset, std::span<const T> x,
                        std::span<const T> dy, std::span<const T> gamma, std::span<const T> stats,
-                       std::span<T> dx, std::span<T> dgamma, std::span<T> workspace) {
+                       std::span<T> dx, std::span<T> dgamma, std::span<T> workspace,
+                       std::span<const T> residual) {
   const char* op = "rms_norm_backward";
   RowPlan::check(op, shape);
   check_span(op, "x", x.size(), shape.elements(), false);
@@ -238,12 +297,23 @@ void rms_norm_backward(const RowShape& shape, bool unit_offset, std::span<const 
   check_span(op, "dx", dx.size(), shape.elements(), true);
   check_span(op, "dgamma", dgamma.size(), shape.affine, true);
   check_span(op, "workspace", workspace.size(), rms_norm_workspace(shape), false);
+  check_span(op, "residual", residual.size(), shape.elements(), true);
   if (dx.empty() && dgamma.empty()) return;
   const RowPlan plan(shape);
   const RepeatedGains<T> gains(shape, gamma, {});
-  const RmsNormWork<T> work{
-      shape.width, plan.period,  0,         gain_offset(unit_offset, gamma), x.data(),
-      dy.data(),   gains.view(), dx.data(), const_cast<T*>(stats.data())};
+  const RmsNormWork<T> work{shape.width,
+                            plan.period,
+                            0,
+                            gain_offset(unit_offset, gamma),
+                            x.data(),
+                            dy.data(),
+                            gains.view(),
+                            dx.data(),
+                            const_cast<T*>(stats.data()),
+                            nullptr,
+                            nullptr,
+                            nullptr,
+                            residual.data()};
   const auto worker = backward_worker<T>();
   parallel_for(plan.blocks, plan.task_blocks, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t block = first; block < last; ++block) {
@@ -260,14 +330,20 @@ template void rms_norm_forward(const RowShape&, double, bool, std::span<const fl
                                std::span<const float>, std::span<float>, std::span<float>);
 template void rms_norm_forward(const RowShape&, double, bool, std::span<const double>,
                                std::span<const double>, std::span<double>, std::span<double>);
+template void add_rms_norm_forward(const RowShape&, double, bool, std::span<const float>,
+                                   std::span<const float>, std::span<const float>, std::span<float>,
+                                   std::span<float>, std::span<float>);
+template void add_rms_norm_forward(const RowShape&, double, bool, std::span<const double>,
+                                   std::span<const double>, std::span<const double>,
+                                   std::span<double>, std::span<double>, std::span<double>);
 template void rms_norm_backward(const RowShape&, bool, std::span<const float>,
                                 std::span<const float>, std::span<const float>,
                                 std::span<const float>, std::span<float>, std::span<float>,
-                                std::span<float>);
+                                std::span<float>, std::span<const float>);
 template void rms_norm_backward(const RowShape&, bool, std::span<const double>,
                                 std::span<const double>, std::span<const double>,
                                 std::span<const double>, std::span<double>, std::span<double>,
-                                std::span<double>);
+                                std::span<double>, std::span<const double>);
 
 }  // namespace steady
 #endif
