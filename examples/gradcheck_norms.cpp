@@ -74,7 +74,10 @@ Row row(const std::string& name, std::shared_ptr<Layer> layer, const Shape& shap
 }
 
 /// Option values for norms whose defaults are made for wider layers than the checked ones.
-const std::map<std::string, std::string> Narrow = {{"prms", "p=0.5"}, {"group", "groups=2"}};
+const std::map<std::string, std::string> Narrow = {{"prms", "p=0.5"},
+                                                   {"group", "groups=2"},
+                                                   {"ghost", "size=2"},
+                                                   {"renorm", "rmax=1.01, dmax=0.001"}};
 
 /// The norm by its defaults, then with each option set to each of its other values.
 std::vector<std::string> variants(const detail::NormGrammar& grammar) {

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <optional>
 #include <span>
 #include <steadygrad/core/dtype.hpp>
 #include <steadygrad/core/tensor.hpp>
 #include <steadygrad/layers/norm/row_stats.hpp>
+#include <string>
 
 // What the norm operations share: spans of tensors that may be undefined, and the contract of their
 // parameters.
@@ -36,6 +38,11 @@ void check_norm_parameter(const char* op, const char* name, const Tensor& parame
 void check_features(const char* op, const Tensor& x, std::int64_t features);
 /// Throws Error unless eps is finite and >= 0.
 void check_eps(const char* op, double eps);
+/// Throws Error unless momentum, the weight of the new batch, lies in [0, 1]; nullopt is the
+/// average of all batches.
+void check_momentum(const char* op, std::optional<double> momentum);
+/// How running statistics are kept, for descriptions: "new batch weighs momentum=0.1".
+[[nodiscard]] std::string describe_running(bool tracked, std::optional<double> momentum);
 /// A new tensor, or an undefined one where nobody needs it.
 [[nodiscard]] Tensor empty_if(bool needed, const Shape& shape, Dtype dtype);
 

@@ -91,7 +91,10 @@ INSTANTIATE_TEST_SUITE_P(Specs, NormModule,
                                          "batch(momentum=cumulative)", "layer", "layer(bias=false)",
                                          "layer(over=sample)", "rms", "rms(unit_offset=true)",
                                          "prms", "srms", "scale", "l2", "group(groups=3)",
-                                         "group(groups=33, affine=false)", "none"),
+                                         "group(groups=33, affine=false)",
+                                         "instance(affine=true, track=true)", "ghost(size=3)",
+                                         "mean_only", "renorm", "frn(learn_eps=true)", "lrn",
+                                         "none"),
                          name_of);
 
 }  // namespace
