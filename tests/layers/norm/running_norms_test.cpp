@@ -171,18 +171,21 @@ TEST_P(RunningNorm, AWrongShapeIsNamed) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Norms, RunningNorm,
-    testing::Values("batch", "instance(track=true)", "instance(track=true, affine=true)",
-                    "ghost(size=2)", "ghost(size=2, affine=false)", "mean_only",
-                    "mean_only(bias=false)", "renorm", "renorm(affine=false, rmax=1, dmax=0)"),
-    [](const auto& info) {
-      std::string name = info.param;
-      std::ranges::replace_if(
-          name, [](char c) { return std::string_view("(=,. )").find(c) != std::string_view::npos; },
-          '_');
-      return name;
-    });
+std::string name_of(const testing::TestParamInfo<const char*>& info) {
+  std::string name = info.param;
+  std::ranges::replace_if(
+      name, [](char c) { return std::string_view("(=,. )").find(c) != std::string_view::npos; },
+      '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Norms, RunningNorm,
+                         testing::Values("batch", "instance(track=true)",
+                                         "instance(track=true, affine=true)", "ghost(size=2)",
+                                         "ghost(size=2, affine=false)", "mean_only",
+                                         "mean_only(bias=false)", "renorm",
+                                         "renorm(affine=false, rmax=1, dmax=0)"),
+                         name_of);
 
 }  // namespace
 }  // namespace steady
