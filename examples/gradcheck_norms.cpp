@@ -77,8 +77,11 @@ Row row(const std::string& name, std::shared_ptr<Layer> layer, const Shape& shap
 
 /// Option values for norms whose defaults are made for wider layers than the checked ones, or whose
 /// derivatives are by intention not those of their values (a detached factor).
-const std::map<std::string, std::string> Narrow = {
-    {"prms", "p=0.5"}, {"group", "groups=2"}, {"adanorm", "detach=false"}};
+const std::map<std::string, std::string> Narrow = {{"prms", "p=0.5"},
+                                                   {"group", "groups=2"},
+                                                   {"adanorm", "detach=false"},
+                                                   {"ghost", "size=2"},
+                                                   {"renorm", "rmax=1.01, dmax=0.001"}};
 
 /// Options of norms that round what they compute: steps, which have no derivative to check.
 bool is_simulation(const std::string& option) {

@@ -1,7 +1,6 @@
 #include <steadygrad/layers/norm/batch_norm.hpp>
 
 #include <array>
-#include <cmath>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/state_update.hpp>
 #include <steadygrad/core/tape.hpp>
@@ -9,6 +8,7 @@
 #include <steadygrad/layers/norm/norm_kinds.hpp>
 #include <steadygrad/layers/norm/norm_measure.hpp>
 #include <steadygrad/layers/norm/norm_op.hpp>
+#include <steadygrad/layers/norm/running_update.hpp>
 #include <steadygrad/layers/norm/simulated_norm.hpp>
 
 namespace steady {
@@ -152,9 +152,7 @@ namespace {
 const BatchNorm::Options& checked(const BatchNorm::Options& o) {
   STEADY_CHECK(Error, o.features >= 1, "BatchNorm: needs features >= 1; got {}", o.features);
   detail::check_eps("BatchNorm", o.eps);
-  STEADY_CHECK(Error, !o.momentum || (*o.momentum >= 0 && *o.momentum <= 1),
-               "BatchNorm: momentum is the weight of the new batch, in [0, 1]; got {}",
-               o.momentum.value_or(0));
+  detail::check_momentum("BatchNorm", o.momentum);
   return o;
 }
 
@@ -183,24 +181,11 @@ Tensor BatchNorm::forward(const Tensor& x) {
 
 void BatchNorm::update_statistics(const std::vector<Moments>& moments) {
   if (moments.front().n == 0) return;
-  const std::int64_t step = num_batches_tracked.data<std::int64_t>()[0] + 1;
-  const double momentum = o.momentum.value_or(1.0 / double(step));
-  Tensor mean = Tensor::empty(running_mean.shape(), running_mean.dtype());
-  Tensor var = Tensor::empty(running_var.shape(), running_var.dtype());
-  dispatch_float("BatchNorm", mean.dtype(), [&]<FloatElement T>() {
-    const std::span<T> new_mean = mean.mutable_data<T>(), new_var = var.mutable_data<T>();
-    batch_norm_running_update<T>(moments, momentum, running_mean.data<T>(), running_var.data<T>(),
-                                 new_mean, new_var);
-    for (std::size_t c = 0; o.check_finite && c < moments.size(); ++c) {
-      STEADY_CHECK(NonFiniteError, std::isfinite(new_mean[c]) && std::isfinite(new_var[c]),
-                   "BatchNorm: training step {} would spoil the running statistics: channel {} of "
-                   "the batch has mean {} and variance {}; no buffer was changed",
-                   step, c, moments[c].mean, moments[c].variance());
-    }
-  });
-  running_mean.copy_from(mean, "BatchNorm");
-  running_var.copy_from(var, "BatchNorm");
-  num_batches_tracked.mutable_data<std::int64_t>("BatchNorm")[0] = step;
+  detail::RunningUpdate update(
+      {.mean = running_mean, .var = running_var, .count = num_batches_tracked},
+      {.layer = "BatchNorm", .momentum = o.momentum, .check_finite = o.check_finite});
+  update.add(moments);
+  update.commit();
 }
 
 void BatchNorm::measure(const Tensor& x, const MeasureSink& sink) const {
@@ -230,11 +215,8 @@ void BatchNorm::measure(const Tensor& x, const MeasureSink& sink) const {
 }
 
 std::string BatchNorm::describe() const {
-  const std::string statistics = !o.track_running_stats ? "no running statistics"
-                                 : o.momentum
-                                     ? fmt::format("new batch weighs momentum={}", *o.momentum)
-                                     : "cumulative average";
-  return fmt::format("BatchNorm({}, eps={}, {}{})", o.features, o.eps, statistics,
+  return fmt::format("BatchNorm({}, eps={}, {}{})", o.features, o.eps,
+                     detail::describe_running(o.track_running_stats, o.momentum),
                      !o.affine ? ", affine=false"
                      : !o.bias ? ", bias=false"
                                : "");
@@ -252,15 +234,13 @@ NormKind batch_kind() {
       "batch(eps=1e-5[0..], momentum=0.1[0..1]|cumulative, affine=true, bias=true, track=true, "
       "simulate=none|bf16|fp16, accumulate=f32|same, cast=after|before)",
       [](const NormOptions& options, std::int64_t features) {
-        const bool cumulative = options.text("momentum") == "cumulative";
-        return make_norm_in_precision<BatchNorm>(
-            options,
-            {.features = features,
-             .eps = options.number("eps"),
-             .momentum = cumulative ? std::nullopt : std::optional(options.number("momentum")),
-             .affine = options.flag("affine"),
-             .bias = options.flag("bias"),
-             .track_running_stats = options.flag("track")});
+        return make_norm_in_precision<BatchNorm>(options,
+                                                 {.features = features,
+                                                  .eps = options.number("eps"),
+                                                  .momentum = momentum_of(options),
+                                                  .affine = options.flag("affine"),
+                                                  .bias = options.flag("bias"),
+                                                  .track_running_stats = options.flag("track")});
       }};
 }
 

@@ -77,17 +77,18 @@ struct GroupStats {
   T mean, low, rstd;
 };
 
-/// The moments of the union of parts of equal size [Chan, Golub & LeVeque 1983].
+/// The moments of the union of parts of equal size [Chan, Golub & LeVeque 1983]. Means are added as
+/// deviations from the first: their sum would lose the digits by which they are alike.
 Moments merge_equal(std::span<const Moments> parts) {
   const auto count = static_cast<double>(parts.size());
-  Moments total;
-  for (const Moments& part : parts) total.mean += part.mean;
-  total.mean /= count;
+  const double pivot = parts.front().mean;
+  double sum = 0;
+  for (const Moments& part : parts) sum += part.mean - pivot;
+  Moments total{.n = parts.front().n * count, .mean = pivot + sum / count, .m2 = 0};
   for (const Moments& part : parts) {
     const double d = part.mean - total.mean;
     total.m2 += part.m2 + part.n * d * d;
   }
-  total.n = parts.front().n * count;
   return total;
 }
 

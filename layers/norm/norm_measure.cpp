@@ -41,6 +41,19 @@ void measure_range(const MeasureSink& sink, std::string_view name, std::span<con
   range.give(sink, name);
 }
 
+void measure_rstd(const MeasureSink& sink, const Tensor& var, double eps) {
+  Range range;
+  const Tensor wide = var.detached_copy(Dtype::F64);
+  for (const double v : wide.data<double>()) range.add(1 / std::sqrt(v + eps));
+  range.give(sink, "rstd");
+}
+
+void measure_rstd(const MeasureSink& sink, std::span<const Moments> moments, double eps) {
+  Range range;
+  for (const Moments& m : moments) range.add(1 / std::sqrt(m.variance() + eps));
+  range.give(sink, "rstd");
+}
+
 void measure_normalized(const MeasureSink& sink, const Tensor& normalized) {
   if (normalized.numel() == 0) return;
   const std::array<double, 4> sums = dispatch_float(

@@ -16,6 +16,11 @@ template <FloatElement T>
 void measure_range(const MeasureSink& sink, std::string_view name, std::span<const T> values,
                    std::int64_t first, std::int64_t step);
 
+/// Gives rstd_min and rstd_max of 1 / sqrt(var + eps); var: f32 or f64, or the biased variances of
+/// moments.
+void measure_rstd(const MeasureSink& sink, const Tensor& var, double eps);
+void measure_rstd(const MeasureSink& sink, std::span<const Moments> moments, double eps);
+
 /// Gives normalized_mean, normalized_std, normalized_skewness and normalized_kurtosis over all
 /// elements; skewness and kurtosis are NaN where the spread is zero.
 void measure_normalized(const MeasureSink& sink, const Tensor& normalized);

@@ -55,6 +55,18 @@ void check_normalized_shape(const char* op, const Shape& normalized_shape) {
                to_string(normalized_shape));
 }
 
+void check_momentum(const char* op, std::optional<double> momentum) {
+  STEADY_CHECK(Error, !momentum || (*momentum >= 0 && *momentum <= 1),
+               "{}: momentum is the weight of the new batch, in [0, 1]; got {}", op,
+               momentum.value_or(0));
+}
+
+std::string describe_running(bool tracked, std::optional<double> momentum) {
+  if (!tracked) return "no running statistics";
+  if (!momentum) return "cumulative average";
+  return fmt::format("new batch weighs momentum={}", *momentum);
+}
+
 Tensor empty_if(bool needed, const Shape& shape, Dtype dtype) {
   return needed ? Tensor::empty(shape, dtype) : Tensor();
 }

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <optional>
 #include <span>
 #include <steadygrad/core/dtype.hpp>
 #include <steadygrad/core/tensor.hpp>
 #include <steadygrad/layers/norm/row_stats.hpp>
+#include <string>
 
 // What the norm operations share: spans of tensors that may be undefined, and the contract of their
 // parameters.
@@ -41,6 +43,11 @@ void check_eps(const char* op, double eps);
 /// Throws ShapeError for a normalized_shape without axes or with an extent below 1; `op` names a
 /// layer.
 void check_normalized_shape(const char* op, const Shape& normalized_shape);
+/// Throws Error unless momentum, the weight of the new batch, lies in [0, 1]; nullopt is the
+/// average of all batches.
+void check_momentum(const char* op, std::optional<double> momentum);
+/// How running statistics are kept, for descriptions: "new batch weighs momentum=0.1".
+[[nodiscard]] std::string describe_running(bool tracked, std::optional<double> momentum);
 /// A new tensor, or an undefined one where nobody needs it.
 [[nodiscard]] Tensor empty_if(bool needed, const Shape& shape, Dtype dtype);
 

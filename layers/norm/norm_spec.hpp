@@ -41,6 +41,12 @@ class NormOptions {
 ///   layer(eps=1e-5, affine=true, bias=true, over=position or sample)
 ///   rms(eps=1e-6, affine=true, unit_offset=false)
 ///   group(groups=32, eps=1e-5, affine=true, bias=true)
+///   instance(eps=1e-5, affine=false, bias=true, track=false, momentum=0.1)
+///   ghost(size=32, eps=1e-5, momentum=0.1 or cumulative, affine=true, bias=true, track=true)
+///   mean_only(momentum=0.1 or cumulative, bias=true, track=true)
+///   renorm(eps=1e-5, momentum=0.1 or cumulative, affine=true, bias=true, rmax=3, dmax=5)
+///   frn(eps=1e-6, learn_eps=false, tlu=true)
+///   lrn(size=5, alpha=1e-4, beta=0.75, k=1)
 ///   prms(p=0.0625, eps=1e-6, affine=true)         RMS of the first p of the features
 ///   srms(eps=1e-6)                                RMS without a gain
 ///   scale(eps=1e-5)                               one gain times the unit vector of the row

@@ -2,6 +2,8 @@
 
 #include <steadygrad/core/tape.hpp>
 #include <steadygrad/layers/norm/group_norm.hpp>
+#include <steadygrad/layers/norm/instance_norm.hpp>
+#include <steadygrad/layers/norm/local_response_norm.hpp>
 
 #include "tests/support/golden.hpp"
 
@@ -41,6 +43,56 @@ TEST(GroupNormGolden, EveryCase) {
   for (const GoldenCase& c : cases) {
     expect_image(c, [&](const Tensor& x, const Tensor& w, const Tensor& b) {
       return group_norm(x, c.attribute_int("num_groups"), w, b, c.attribute_double("eps"));
+    });
+  }
+}
+
+void expect_tracked(InstanceNorm& norm, const GoldenCase& c) {
+  for (const char* name : {"running_mean", "running_var", "num_batches_tracked"}) {
+    for (const NamedTensor& t : norm.state()) {
+      if (t.name == name) expect_close(t.value, c, "state_after/" + std::string(name));
+    }
+  }
+}
+
+TEST(InstanceNormGolden, EveryCase) {
+  const std::vector<GoldenCase> cases = Golden("norms.h5").cases("instance_norm");
+  EXPECT_EQ(cases.size(), 8U);
+  for (const GoldenCase& c : cases) {
+    const bool tracked = c.attribute_int("track_running_stats") == 1;
+    expect_image(c, [&](const Tensor& x, const Tensor& w, const Tensor& b) {
+      InstanceNorm norm({.features = x.dim(-1),
+                         .eps = c.attribute_double("eps"),
+                         .affine = w.defined(),
+                         .track_running_stats = tracked,
+                         .momentum = c.attribute_double("momentum", 0.1)});
+      norm.to(x.dtype());
+      norm.train(c.attribute_int("training") == 1);
+      if (w.defined()) {
+        norm.weight = w;  // the leaves whose gradients are compared
+        norm.bias = b;
+      }
+      if (tracked) {
+        norm.running_mean.copy_from(c.tensor("state_before/running_mean").detached_copy(x.dtype()));
+        norm.running_var.copy_from(c.tensor("state_before/running_var").detached_copy(x.dtype()));
+        norm.num_batches_tracked.copy_from(c.tensor("state_before/num_batches_tracked"));
+      }
+      const Tensor y = norm(x);
+      if (tracked) expect_tracked(norm, c);
+      return y;
+    });
+  }
+}
+
+TEST(LocalResponseNormGolden, EveryCase) {
+  const std::vector<GoldenCase> cases = Golden("norms.h5").cases("local_response_norm");
+  EXPECT_EQ(cases.size(), 4U);
+  for (const GoldenCase& c : cases) {
+    expect_image(c, [&](const Tensor& x, const Tensor&, const Tensor&) {
+      return local_response_norm(x, {.size = c.attribute_int("size"),
+                                     .alpha = c.attribute_double("alpha"),
+                                     .beta = c.attribute_double("beta"),
+                                     .k = c.attribute_double("k")});
     });
   }
 }

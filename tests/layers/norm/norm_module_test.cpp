@@ -86,14 +86,15 @@ std::string name_of(const testing::TestParamInfo<const char*>& info) {
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Specs, NormModule,
-                         testing::Values("batch", "batch(affine=false)", "batch(track=false)",
-                                         "batch(momentum=cumulative)", "layer", "layer(bias=false)",
-                                         "layer(over=sample)", "rms", "rms(unit_offset=true)",
-                                         "prms", "srms", "scale", "l2", "group(groups=3)",
-                                         "group(groups=33, affine=false)", "dyt", "derf", "adanorm",
-                                         "adanorm(detach=false)", "none"),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(
+    Specs, NormModule,
+    testing::Values("batch", "batch(affine=false)", "batch(track=false)",
+                    "batch(momentum=cumulative)", "layer", "layer(bias=false)",
+                    "layer(over=sample)", "rms", "rms(unit_offset=true)", "prms", "srms", "scale",
+                    "l2", "group(groups=3)", "group(groups=33, affine=false)", "dyt", "derf",
+                    "adanorm", "adanorm(detach=false)", "instance(affine=true, track=true)",
+                    "ghost(size=3)", "mean_only", "renorm", "frn(learn_eps=true)", "lrn", "none"),
+    name_of);
 
 }  // namespace
 }  // namespace steady
