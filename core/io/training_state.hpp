@@ -27,7 +27,7 @@ concept Restorable = requires(T& object, const T& still, const CheckpointPart& p
 ///   state.track("model", model).track("optimizer", optimizer);  // groups of the file
 ///   state.track("step", step).track("losses", losses);          // numbers, in group "progress"
 ///   state.option("norm", "batch").option("seed", seed);         // must be the same again
-///   if (resume) step = 0, state.restore(store.latest());
+///   if (resume) state.restore(store.latest());
 ///   ...
 ///   store.save(step, state.checkpoint());
 ///
