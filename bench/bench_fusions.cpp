@@ -4,9 +4,8 @@
 //
 // Every line takes the separate and the fused form in turn in one process and gives the median of
 // the ratios of neighbouring processor times (below 1: the fused one takes less). Forms: a sum and
-// its norm, forward and backward (the gradient that flows past the norm joins in); the bias of a
-// linear map, in the tiles of the product or filled in before; whole training steps of decoders,
-// whose streams are computed piece by piece while an observer watches the norms.
+// its norm, forward and backward (the gradient that flows past the norm joins in); whole training
+// steps of decoders, whose streams are computed piece by piece while an observer watches the norms.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
