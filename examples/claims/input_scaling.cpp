@@ -32,14 +32,15 @@ Clusters make_raw(bool outliers, std::uint64_t seed) {
   return data;
 }
 
-Tensor min_max(const Tensor& x) {
-  const Tensor low = neg(max(neg(x), 0, /*keepdim=*/true));
-  return (x - low) / (max(x, 0, /*keepdim=*/true) - low);
+/// x as a scaling that was fitted to it gives it.
+template <class Scale>
+Tensor scaled(const Tensor& x) {
+  Scale scale({.features = Features});
+  scale.fit(x);
+  return scale(x);
 }
-
-Tensor standardized(const Tensor& x) {
-  return (x - mean(x, 0, /*keepdim=*/true)) / sqrt(var(x, 0, {.unbiased = false, .keepdim = true}));
-}
+Tensor min_max(const Tensor& x) { return scaled<MinMaxScale>(x); }
+Tensor standardized(const Tensor& x) { return scaled<Standardize>(x); }
 
 struct Net : Layer {
   struct Options {

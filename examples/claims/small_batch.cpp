@@ -93,27 +93,6 @@ Images rows_of(const Images& images, std::span<const std::int64_t> rows) {
   return batch;
 }
 
-/// Eight groups of channels over the positions of one sample, with a gain and a shift per channel.
-struct GroupsOf : Layer {
-  struct Options {
-    std::int64_t features = 0;
-    std::int64_t groups = 8;
-  };
-  explicit GroupsOf(const Options& options) : o(options) {}
-
-  const Options o;
-  Tensor& weight = add_parameter("weight", Tensor::ones({o.features}), Role::NormScale);
-  Tensor& bias = add_parameter("bias", Tensor::zeros({o.features}), Role::NormShift);
-
-  Tensor forward(const Tensor& x) override {
-    const std::int64_t positions = x.dim(1) * x.dim(2);
-    const std::int64_t channels = o.features / o.groups;
-    const Tensor cut = reshape(x, {x.dim(0), positions, o.groups, channels});
-    const Tensor y = layer_norm(permute(cut, {0, 2, 1, 3}), {positions, channels});
-    return reshape(permute(y, {0, 2, 1, 3}), x.shape()) * weight + bias;
-  }
-};
-
 // --- the net: five 3 x 3 convolutions down to maps of one pixel ---
 
 struct Net : Layer {
@@ -134,8 +113,8 @@ struct Net : Layer {
                                     .weight_init = kaiming_normal_init(std::sqrt(2.0))}));
       const std::string norm = fmt::format("norm{}", l);
       const std::int64_t features = Channels[l + 1];
-      norms.push_back(o.grouped ? static_cast<Layer*>(&add<GroupsOf>(norm, {.features = features}))
-                                : &add<BatchNorm>(norm, {.features = features}));
+      const char* spec = o.grouped ? "group(groups=8)" : "batch";
+      norms.push_back(&add_norm(norm, NormSpec::parse(spec), features));
     }
   }
 
