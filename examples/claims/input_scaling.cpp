@@ -7,6 +7,7 @@
 #include <steadygrad/core/ops/reduce.hpp>
 #include <steadygrad/core/random.hpp>
 #include <steadygrad/layers/norm/batch_norm.hpp>
+#include <steadygrad/layers/norm/scaling.hpp>
 
 #include "examples/claims/experiments.hpp"
 #include "examples/claims/mlp_net.hpp"

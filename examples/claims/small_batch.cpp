@@ -12,7 +12,7 @@
 #include <steadygrad/layers/conv2d.hpp>
 #include <steadygrad/layers/linear.hpp>
 #include <steadygrad/layers/norm/batch_norm.hpp>
-#include <steadygrad/layers/norm/layer_norm.hpp>
+#include <steadygrad/layers/norm/norm_spec.hpp>
 #include <steadygrad/optim/schedule.hpp>
 #include <steadygrad/optim/sgd.hpp>
 

@@ -45,6 +45,13 @@ class Registry {
     return at == kinds_.end() ? std::nullopt : std::optional(*at);
   }
 
+  [[nodiscard]] std::vector<std::string> names() const {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::string> result;
+    for (const Kind& kind : kinds_) result.push_back(kind.grammar.name);
+    return result;
+  }
+
   [[nodiscard]] std::vector<std::string> lines() const {
     const std::lock_guard lock(mutex_);
     std::vector<std::string> result;
@@ -94,7 +101,7 @@ NormSpec NormSpec::parse(std::string_view text) {
   detail::NormCall call = detail::NormCall::parse("norm spec", text);
   const std::optional<Kind> kind = Registry::instance().find(call.name);
   STEADY_CHECK(Error, kind.has_value(), "norm spec '{}': unknown norm '{}'; known: {}", text,
-               call.name, fmt::join(norm_grammars(), "; "));
+               call.name, fmt::join(Registry::instance().names(), ", "));
   const detail::NormGrammar& grammar = kind->grammar;
   NormSpec spec;
   spec.name_ = call.name;

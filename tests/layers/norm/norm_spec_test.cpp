@@ -57,9 +57,9 @@ TEST(NormSpec, HasOneSpellingForOneMeaning) {
 }
 
 TEST(NormSpec, AnUnknownNormListsTheKnownOnes) {
-  EXPECT_THAT(fault("btch(eps=1)"),
-              AllOf(HasSubstr("unknown norm 'btch'"), HasSubstr("none; "), HasSubstr("batch(eps="),
-                    HasSubstr("layer(eps="), HasSubstr("rms(eps="), Not(HasSubstr("\n"))));
+  EXPECT_THAT(fault("btch"),
+              AllOf(HasSubstr("unknown norm 'btch'"), HasSubstr("none, batch, layer"),
+                    HasSubstr(", rms, "), HasSubstr("group")));
 }
 
 TEST(NormSpec, AnErrorNamesTheTokenAndShowsTheGrammar) {
