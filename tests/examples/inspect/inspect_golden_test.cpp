@@ -33,10 +33,16 @@ void expect_norm(const NormFinding& norm, const json& want) {
   EXPECT_EQ(norm.unit_offset, want["weight_offset"]);
   EXPECT_EQ(norm.has_running_stats(), want.value("has_running_stats", false));
   EXPECT_EQ(norm.eps.has_value(), !want["eps"].is_null());
-  if (norm.eps) EXPECT_DOUBLE_EQ(*norm.eps, want["eps"].get<double>());
+  if (norm.eps) {
+    EXPECT_DOUBLE_EQ(*norm.eps, want["eps"].get<double>());
+  }
   EXPECT_EQ(norm.per_head.has_value(), want.contains("per_head"));
-  if (norm.per_head) EXPECT_EQ(*norm.per_head, want["per_head"]);
-  if (want.contains("placement")) EXPECT_EQ(norm.place, want["placement"]);
+  if (norm.per_head) {
+    EXPECT_EQ(*norm.per_head, want["per_head"]);
+  }
+  if (want.contains("placement")) {
+    EXPECT_EQ(norm.place, want["placement"]);
+  }
   EXPECT_FALSE(norm.reasons.empty());
   const bool open = want["kind"] == "unknown";
   EXPECT_EQ(norm.certainty, open ? Certainty::Undecidable : Certainty::Certain);
