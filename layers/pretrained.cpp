@@ -138,7 +138,7 @@ LoadReport load(Module& model, const Checkpoint& file, const PretrainedOptions& 
   const std::vector<Copy> copies = plan(model, file, options.layout, report);
   if (options.strict && !report.clean()) refuse(report);
   // A few at a time: they are still in the cache when they are copied, and never twice in memory.
-  constexpr std::uint64_t Batch = 8U << 20;
+  constexpr std::uint64_t Batch = 1U << 20;
   State some;
   std::uint64_t bytes = 0;
   const auto copy_some = [&] {

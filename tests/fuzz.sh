@@ -1,22 +1,28 @@
 #!/usr/bin/env bash
 # Runs the libFuzzer targets of tests/fuzz under AddressSanitizer and UndefinedBehaviorSanitizer.
 #
-#   tests/fuzz.sh [SECONDS]    every target for SECONDS (20 by default), built in build-fuzz/
+#   tests/fuzz.sh [SECONDS]    every target for SECONDS (20 by default)
 #
-# Ends with 0 when nothing was found, or when clang, its OpenMP or its libFuzzer is not installed
-# (saying so); with 1 and the input that did it otherwise. What was found interesting stays in
-# build-fuzz/corpus and is where the next run begins.
+# clang compiles the targets and the readers they try, with coverage and sanitizers, into build-fuzz/
+# and takes everything else from the libraries in build/, which are brought up to date first. (To
+# instrument the whole library instead: cmake -DCMAKE_CXX_COMPILER=clang++ -DSTEADY_FUZZ=ON.)
+# Ends with 0 when nothing was found, or when clang or its libFuzzer is not installed (saying so);
+# with 1 and the input that did it otherwise. What was found interesting stays in build-fuzz/corpus
+# and is where the next run begins.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=examples/common/setup.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../examples/common/setup.sh"
+cd "$steady_root"
 
 seconds=${1:-20}
 case $seconds in
-  '' | *[!0-9]*)
-    echo "fuzz.sh: SECONDS must be a number; got '$seconds'" >&2
-    exit 2
-    ;;
+  '' | *[!0-9]*) steady_die "SECONDS must be a number; got '$seconds'" ;;
 esac
 
+skip() {
+  echo "fuzz: skipped, $1"
+  exit 0
+}
 clang=
 for name in clang++-14 clang++; do
   if command -v "$name" >/dev/null; then
@@ -24,38 +30,41 @@ for name in clang++-14 clang++; do
     break
   fi
 done
-skip() {
-  echo "fuzz: skipped, $1"
-  exit 0
-}
-[ -n "$clang" ] || skip "clang is not installed (apt-get install clang-14 libomp-14-dev)"
-probe=$(mktemp -d)
-trap 'rm -rf "$probe"' EXIT
-cat >"$probe/probe.cpp" <<'CPP'
-#include <omp.h>
-#include <cstddef>
-#include <cstdint>
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t*, std::size_t) { return omp_in_parallel(); }
-CPP
-"$clang" -fopenmp -fsanitize=fuzzer,address,undefined "$probe/probe.cpp" -o "$probe/probe" \
-  >/dev/null 2>&1 ||
-  skip "$clang lacks OpenMP or libFuzzer (apt-get install libomp-14-dev libclang-rt-14-dev)"
+[ -n "$clang" ] || skip "clang is not installed (apt-get install clang-14)"
+sanitize=("-fsanitize=fuzzer,address,undefined" -fno-sanitize-recover=all)
+mkdir -p build-fuzz
+echo 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }' \
+  >build-fuzz/probe.cpp
+"$clang" "${sanitize[@]}" build-fuzz/probe.cpp -o build-fuzz/probe >/dev/null 2>&1 ||
+  skip "$clang has no libFuzzer (apt-get install libclang-rt-14-dev)"
 
-generator=()
-extra=()
-read -r -a extra <<<"${STEADY_CMAKE_ARGS:-}" || true
-if command -v ninja >/dev/null; then generator=(-G Ninja); fi
-if [ ! -e build-fuzz/CMakeCache.txt ]; then
-  cmake -S . -B build-fuzz "${generator[@]}" -DCMAKE_BUILD_TYPE=RelWithDebInfo \
-    -DCMAKE_CXX_COMPILER="$clang" -DSTEADY_FUZZ=ON -DSTEADY_BUILD_TESTS=OFF \
-    -DSTEADY_BUILD_BENCH=OFF -DSTEADY_BUILD_EXAMPLES=ON \
-    -DCMAKE_CXX_FLAGS="-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all" \
-    "${extra[@]}" >/dev/null
-fi
+# shellcheck disable=SC2034  # read by steady_build
+steady_targets=(steadygrad steady_examples)
+steady_build build >/dev/null
+# What a program needs beside the library; g++ compiled it, so its OpenMP.
+read -r -a libraries < <(sed -n 's/^Libs.private: *//p' build/steadygrad.pc)
+libraries=("${libraries[@]/-fopenmp/-lgomp}")
+
+readers() { # what is instrumented beside a target
+  case $1 in
+    safetensors_fuzz) echo core/io/safetensors_{header,index,types}.cpp ;;
+    idx_fuzz) echo core/data/idx.cpp core/io/gzip.cpp ;;
+    norm_spec_fuzz) echo layers/norm/norm_{spec,grammar}.cpp ;;
+    plan_fuzz) echo examples/study/plan.cpp ;;
+  esac
+}
+
+build_target() {
+  local sources
+  read -r -a sources < <(readers "$1")
+  "$clang" -std=c++20 -O1 -gline-tables-only "${sanitize[@]}" -I. -Ibuild/include \
+    "tests/fuzz/$1.cpp" "${sources[@]}" build/examples/libsteady_examples.a build/libsteadygrad.a \
+    -lfmt "${libraries[@]}" -o "build-fuzz/$1"
+}
+
 targets=(tests/fuzz/*_fuzz.cpp)
 targets=("${targets[@]##*/}")
 targets=("${targets[@]%.cpp}")
-cmake --build build-fuzz --parallel "$(nproc)" --target "${targets[@]}"
 
 golden=tests/golden/checkpoints
 seed() { # what a target begins with
@@ -87,10 +96,11 @@ seed() { # what a target begins with
 
 failed=0
 for target in "${targets[@]}"; do
+  build_target "$target"
   corpus=build-fuzz/corpus/$target
   mkdir -p "$corpus"
   seed "$target" "$corpus"
-  if "build-fuzz/bin/$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
+  if "build-fuzz/$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
     -max_len=8192 -artifact_prefix="build-fuzz/$target-" "$corpus" >"build-fuzz/$target.log" 2>&1; then
     echo "fuzz: $target: $(grep -o 'Done [0-9]* runs' "build-fuzz/$target.log" | tail -1) in" \
       "$seconds s, nothing found"
