@@ -109,7 +109,7 @@ std::vector<std::byte> encode(std::span<const Stored> tensors, const Metadata& m
 
 void write(const std::filesystem::path& path, std::span<const Stored> tensors,
            const Metadata& metadata) {
-  replace_file(path, encode(tensors, metadata));
+  replace_file(path, encode(tensors, metadata), {.sync = true});
 }
 
 }  // namespace steady::safetensors
