@@ -349,7 +349,7 @@ void add_options(CLI::App& app, Settings& s) {
         ->expected(1)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   };
-  repeated("--norm", s.norms, "layer, rms, batch, none, with options; may be repeated");
+  repeated("--norm", s.norms, "layer, rms, none or any other norm, with options; may be repeated");
   repeated("--placement", s.placements,
            "pre, post, sandwich, none, deepnorm, scaled_pre, b2t, resi_dual, output, hybrid, mix; "
            "may be repeated");

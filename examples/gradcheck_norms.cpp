@@ -77,11 +77,9 @@ Row row(const std::string& name, std::shared_ptr<Layer> layer, const Shape& shap
 
 /// Option values for norms whose defaults are made for wider layers than the checked ones, or whose
 /// derivatives are by intention not those of their values (a detached factor).
-const std::map<std::string, std::string> Narrow = {{"prms", "p=0.5"},
-                                                   {"group", "groups=2"},
-                                                   {"adanorm", "detach=false"},
-                                                   {"ghost", "size=2"},
-                                                   {"renorm", "rmax=1.01, dmax=0.001"}};
+const std::map<std::string, std::string> Narrow = {
+    {"prms", "p=0.5"},   {"group", "groups=2"},       {"adanorm", "detach=false"},
+    {"ghost", "size=2"}, {"instance", "affine=true"}, {"renorm", "rmax=1.01, dmax=0.001"}};
 
 /// Options of norms that round what they compute: steps, which have no derivative to check.
 bool is_simulation(const std::string& option) {
@@ -125,6 +123,9 @@ void add_shape_rows(std::vector<Row>& rows) {
   };
   rows.push_back(row("batch, rows x features", norm("batch", 4), {5, 4}));
   rows.push_back(row("batch, sequences", norm("batch", 2), {2, 3, 2}));
+  rows.push_back(row("instance, no affine", norm("instance", 4), {2, 2, 3, 4}));
+  rows.push_back(row("lrn(size=3, alpha=0.5, beta=0.6, k=2)",
+                     norm("lrn(size=3, alpha=0.5, beta=0.6, k=2)", 4), {2, 2, 3, 4}));
   rows.push_back(row("layer, two axes",
                      std::make_shared<LayerNorm>(LayerNorm::Options{.normalized_shape = {3, 4}}),
                      {3, 3, 4}));

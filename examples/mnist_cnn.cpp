@@ -268,8 +268,8 @@ int main(int argc, char** argv) {
   Settings s;
   CLI::App app{"Trains a small CNN on MNIST under one or several normalizations."};
   app.add_option("--norm", s.norms,
-                 "none, batch, layer, rms, with options: \"batch(momentum=0.05)\"; may be repeated "
-                 "(default batch)")
+                 "none, batch, layer, rms, group or any other norm, with options: "
+                 "\"batch(momentum=0.05)\"; may be repeated (default batch)")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   add_number<std::int64_t>(app, "--epochs", s.epochs, "passes over the training images", 1);

@@ -162,6 +162,7 @@ LoadReport load_safetensors(Module& model, const std::filesystem::path& path,
                             const PretrainedOptions& options) {
   const Checkpoint file = Checkpoint::open(path, options.reading);
   try {
+    check_layout(options.layout, model.state());
     return load(model, file, options);
   } catch (const IoError&) {
     throw;
@@ -177,6 +178,7 @@ void save_safetensors(const Module& model, const std::filesystem::path& path,
       "save_safetensors: the type of floating tensors must be F16, BF16, F32 or F64; got {}",
       safetensors::to_string(*options.type));
   const State state = model.state();
+  check_layout(options.layout, state);
   std::vector<safetensors::Stored> tensors;
   for (const auto& [name, value] : state) {
     safetensors::Stored stored{their_name(options.layout, name),

@@ -108,12 +108,19 @@ State folded_state(Layer& model, const Tracer& trace) {
   std::map<std::string, Tensor> values;
   for (const NamedTensor& t : model.state()) values[t.name] = t.value;
   std::vector<std::string> obstacles;
+  std::map<const Layer*, std::string> folded_into;
   model.visit([&](Module& module) {
     const auto* norm = dynamic_cast<const BatchNorm*>(&module);
     if (norm == nullptr) return;
     const std::string name = below(model, *norm);
     if (const std::string why = obstacle(*norm, trace); !why.empty()) {
       obstacles.push_back(fmt::format("'{}' {}", name, why));
+      return;
+    }
+    const auto [other, is_first] = folded_into.try_emplace(trace.before(*norm), name);
+    if (!is_first) {
+      obstacles.push_back(fmt::format("'{}' reads '{}', which '{}' reads too", name,
+                                      below(model, *trace.before(*norm)), other->second));
       return;
     }
     for (const NamedTensor& own : norm->state()) values.erase(name + "." + own.name);
@@ -158,7 +165,7 @@ void fold_batch_norm(Layer& model, Layer& into, const Tensor& x) {
   {
     const Tracer trace(model);
     expected = model(x);
-    into.to(model.parameters().front().value.dtype());
+    into.to(x.dtype());
     into.load(folded_state(model, trace));
   }
   into.freeze();
@@ -167,7 +174,7 @@ void fold_batch_norm(Layer& model, Layer& into, const Tensor& x) {
                "{}: the models differ: {} became {}", Op, describe(expected), describe(y));
   const double difference = largest(wide(y) - wide(expected));
   const double tolerance = y.dtype() == Dtype::F64 ? 1e-10 : 1e-3;
-  STEADY_CHECK(Error, difference <= tolerance * std::max(1.0, largest(expected)),
+  STEADY_CHECK(Error, difference <= tolerance * largest(expected),
                "{}: the outputs differ by {} of {}: is the output of a map used besides its norm?",
                Op, difference, largest(expected));
 }

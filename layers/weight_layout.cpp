@@ -132,4 +132,21 @@ WeightLayout weight_layout(const Decoder& model) {
   return layout;
 }
 
+void check_layout(const WeightLayout& layout, const State& ours) {
+  for (const auto& [pattern, channels] : layout.flattened) {
+    STEADY_CHECK(Error, channels >= 1, "weight layout: '{}' needs channels of at least 1; got {}",
+                 pattern, channels);
+    bool used = false;
+    for (const auto& [name, value] : ours) {
+      if (!fits_any({pattern}, name)) continue;
+      used = true;
+      STEADY_CHECK(ShapeError, value.rank() != 2 || value.dim(1) % channels == 0,
+                   "weight layout: the columns of '{}' are not a multiple of {} channels; got {}",
+                   name, channels, describe(value));
+    }
+    STEADY_CHECK(Error, used, "weight layout: the model has nothing like the flattened '{}'",
+                 pattern);
+  }
+}
+
 }  // namespace steady

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <steadygrad/core/parameter.hpp>
 #include <steadygrad/core/tensor.hpp>
 #include <string>
 #include <string_view>
@@ -70,5 +71,9 @@ struct WeightLayout {
                              const Tensor& theirs);
 [[nodiscard]] Tensor to_theirs(const WeightLayout& layout, std::string_view our_name,
                                const Tensor& ours);
+
+/// Throws Error for a pattern in `flattened` that fits no name of the model's state, ShapeError for
+/// one that fits a matrix whose columns are not a multiple of the channels.
+void check_layout(const WeightLayout& layout, const State& ours);
 
 }  // namespace steady

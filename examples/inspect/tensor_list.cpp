@@ -19,12 +19,19 @@ std::vector<double> values_of(const Tensor& tensor) {
   });
 }
 
+/// The signature stands at the beginning, or behind a block of 512, 1024, 2048 ... bytes that
+/// belong to whoever wrote the file.
 bool is_hdf5(const std::filesystem::path& path) {
   constexpr std::string_view Signature = "\x89HDF\r\n\x1a\n";
-  std::array<char, 8> head{};
+  constexpr std::streamoff LastPlace = 1 << 20;
   std::ifstream file(path, std::ios::binary);
-  file.read(head.data(), head.size());
-  return file.gcount() == 8 && std::string_view(head.data(), head.size()) == Signature;
+  for (std::streamoff at = 0; at <= LastPlace && file; at = at == 0 ? 512 : 2 * at) {
+    std::array<char, 8> head{};
+    file.seekg(at);
+    file.read(head.data(), head.size());
+    if (file && std::string_view(head.data(), head.size()) == Signature) return true;
+  }
+  return false;
 }
 
 TensorList list_safetensors(const std::filesystem::path& path) {

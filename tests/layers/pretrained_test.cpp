@@ -280,6 +280,20 @@ TEST(Pretrained, OneMessageNamesEverythingThatDoesNotFitAndNothingChanges) {
   expect_close(model.conv1.weight, Tensor::ones({4, 1, 3, 3}), 0.0);
 }
 
+TEST(Pretrained, AFlattenedPatternThatDoesNothingIsRefused) {
+  const TemporaryDirectory dir;
+  Cnn model({});
+  model.initialize(5);
+  const auto path = dir.path() / "m.safetensors";
+  save_safetensors(model, path, {.layout = cnn_layout});
+  for (const WeightLayout& wrong : {WeightLayout{.flattened = {{"fc.wieght", 8}}},
+                                    WeightLayout{.flattened = {{"fc.weight", 7}}}}) {
+    EXPECT_THROW(load_safetensors(model, path, {.layout = wrong}), Error);
+    EXPECT_THROW(save_safetensors(model, dir.path() / "n.safetensors", {.layout = wrong}), Error);
+    EXPECT_FALSE(std::filesystem::exists(dir.path() / "n.safetensors"));
+  }
+}
+
 TEST(Pretrained, NamesChangeByRule) {
   const TemporaryDirectory dir;
   Cnn model({});

@@ -190,6 +190,35 @@ TEST(FoldBatchNorm, NoticesThatTheMapIsReadBesidesItsNorm) {
   EXPECT_THAT(message_of([&] { (void)fold_batch_norm(model, x); }), HasSubstr("outputs differ by"));
 }
 
+/// One map under two norms, with small outputs.
+struct TwoNorms : Layer {
+  struct Options {
+    bool norms = true;
+  };
+  explicit TwoNorms(const Options& options) : o(options) {}
+  const Options o;
+  Linear& map = add<Linear>("map", {.in = 2, .out = 2});
+  BatchNorm& a = add<BatchNorm>("a", {.features = 2});
+  BatchNorm& b = add<BatchNorm>("b", {.features = 2});
+  Tensor forward(const Tensor& x) override {
+    const Tensor h = map(x);
+    return a(h) * 1e-4 + b(h) * 1e-4;
+  }
+};
+
+TEST(FoldBatchNorm, RefusesAMapUnderTwoNormsAndAModelWithoutParameters) {
+  TwoNorms model({}), into({});
+  model.initialize(1);
+  scramble(model);
+  model.eval();
+  const Tensor x = noise({3, 2}, "x").detached_copy(Dtype::F32);
+  EXPECT_THAT(message_of([&] { fold_batch_norm(model, into, x); }), HasSubstr("'b' reads 'map'"));
+  Sequential bare, bare_into;
+  bare.add<BatchNorm>("norm", {.features = 2, .affine = false});
+  bare.eval();
+  EXPECT_THAT(message_of([&] { fold_batch_norm(bare, bare_into, x); }), HasSubstr("'norm'"));
+}
+
 TEST(FoldBatchNorm, WorksOnSequentialModels) {
   Sequential model, into;
   model.add<Conv2d>("conv", {.in = 2, .out = 3, .kernel = 3, .bias = false});

@@ -9,6 +9,9 @@
 #include <steadygrad/core/io/hdf5.hpp>
 #include <steadygrad/core/io/replace_file.hpp>
 #include <steadygrad/core/io/safetensors.hpp>
+#include <steadygrad/core/io/training_state.hpp>
+#include <steadygrad/layers/layer.hpp>
+#include <steadygrad/layers/norm/norm_spec.hpp>
 #include <string>
 
 #include "examples/inspect/report.hpp"
@@ -291,6 +294,22 @@ TEST(Inspect, Hdf5CheckpointsAreReadByTheirPaths) {
   plain.root().group("h", true).group("0", true).group("ln_1", true).write("weight", ones({4}));
   replace_file(dir.path() / "p.h5", plain.image());
   EXPECT_EQ(inspect_checkpoint(dir.path() / "p.h5").norms.at(0).path, "h.0.ln_1");
+}
+
+TEST(Inspect, TrainingStatesOfOurOwnAreRead) {
+  struct Net : Layer {
+    Layer& bn1 = add_norm("bn1", NormSpec::parse("batch"), 2);
+    Tensor forward(const Tensor& x) override { return bn1(x); }
+  } net;
+  net.initialize(1);
+  const TemporaryDirectory dir;
+  TrainingState state;
+  state.track("model", net).save(dir.path() / "step.h5");
+  const Report report = inspect_checkpoint(dir.path() / "step.h5");
+  ASSERT_EQ(report.norms.size(), 1U);
+  EXPECT_EQ(report.norms[0].path, "bn1");
+  EXPECT_EQ(report.norms[0].kind, Kind::BatchNorm);
+  EXPECT_EQ(report.norms[0].trained, false);
 }
 
 TEST(Inspect, ConfigsAreNotTrusted) {
