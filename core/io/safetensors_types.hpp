@@ -45,7 +45,8 @@ struct TensorInfo {
 /// Texts by name, in their order.
 using Metadata = std::vector<std::pair<std::string, std::string>>;
 
-/// A text of a foreign file as messages show it: at most `most` bytes, control characters as \xNN.
+/// A text of a foreign file as messages show it: at most `most` bytes, control characters as their
+/// hexadecimal codes.
 [[nodiscard]] std::string shown(std::string_view text, std::size_t most = 80);
 
 }  // namespace steady::safetensors
