@@ -20,9 +20,12 @@
 #include <string>
 #include <vector>
 
+#include "bench/timing.hpp"
+
 namespace {
 
 using namespace steady;
+using namespace steady::bench;
 using Floats = std::vector<float>;
 using Run = std::function<void()>;
 
@@ -41,11 +44,6 @@ double milliseconds(const Run& run) {
   const std::clock_t start = std::clock();
   run();
   return 1e3 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
-}
-
-double median(std::vector<double> v) {
-  std::ranges::sort(v);
-  return v[v.size() / 2];
 }
 
 /// Both forms in turn; prints medians and the median ratio.

@@ -19,6 +19,7 @@
 #include <tuple>
 #include <vector>
 
+#include "bench/timing.hpp"
 #include "norm_peers.hpp"
 
 namespace {
@@ -29,14 +30,9 @@ using steady::bench::Arrays;
 using steady::bench::Buffer;
 using steady::bench::onednn_batch_norm;
 using steady::bench::onednn_layer_norm;
+using steady::bench::seconds_of;
 
 // --- the floors ----------------------------------------------------------------------------------
-
-double seconds_of(const std::function<void()>& body) {
-  const auto start = std::chrono::steady_clock::now();
-  body();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 /// Best time of a copy (reads = 1) or triad (reads = 2) over arrays of n floats.
 double floor_seconds(std::int64_t n, int reads, int threads) {

@@ -18,9 +18,12 @@
 #include <string_view>
 #include <vector>
 
+#include "bench/timing.hpp"
+
 namespace {
 
 using namespace steady;
+using namespace steady::bench;
 
 struct Net : Layer {
   struct Options {
@@ -60,11 +63,6 @@ double timed(Trainer& trainer, const Dataset& data, int steps) {
   for (int i = 0; i < steps; ++i) trainer.step(data);
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
       .count();
-}
-
-double median(std::vector<double> v) {
-  std::ranges::sort(v);
-  return v[v.size() / 2];
 }
 
 std::string_view text(int argc, char** argv, std::string_view name, std::string_view fallback) {

@@ -21,20 +21,12 @@
 #include <string>
 #include <vector>
 
+#include "bench/timing.hpp"
+
 namespace {
 
 using namespace steady;
-
-double seconds_of(const std::function<void()>& work) {
-  const auto start = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-double median(std::vector<double> v) {
-  std::ranges::sort(v);
-  return v[v.size() / 2];
-}
+using namespace steady::bench;
 
 /// A stack of square linear maps of 4 MiB each.
 struct Stack : Layer {

@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/timing.hpp"
 #include "bench/trainer.hpp"
 
 namespace {
@@ -151,11 +152,6 @@ void time_round(const Item& item, const std::function<void()>& call, Timing& tim
   const double count = item.calls * item.per;
   timing.us.push_back(spent.count() / count);
   timing.allocations = static_cast<double>(allocations.load() - before) / count;
-}
-
-double median(std::vector<double> v) {
-  std::ranges::sort(v);
-  return v[v.size() / 2];
 }
 
 nlohmann::json hold(const Item& item, int rounds) {

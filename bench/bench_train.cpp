@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/timing.hpp"
 #include "bench/trainer.hpp"
 
 namespace {
@@ -57,11 +58,6 @@ void timed_step(Trainer& trainer, Timing& timing) {
   timing.ms.push_back(
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
   timing.faults += minor_faults() - faults;
-}
-
-double median(std::vector<double> v) {
-  std::ranges::sort(v);
-  return v[v.size() / 2];
 }
 
 /// Both sides of a configuration; no peer without libtorch.

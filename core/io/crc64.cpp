@@ -1,6 +1,7 @@
 #include <steadygrad/core/io/crc64.hpp>
 
 #include <array>
+#include <steadygrad/core/io/crc_table-inl.hpp>
 
 namespace steady {
 namespace {
@@ -9,13 +10,7 @@ using Table = std::array<std::array<std::uint64_t, 256>, 8>;
 
 /// table[k][b]: what byte b does to the remainder when k more bytes follow it.
 constexpr Table make_table() {
-  constexpr std::uint64_t Polynomial = 0xC96C5795D7870F42;
-  Table table{};
-  for (std::uint64_t b = 0; b < 256; ++b) {
-    std::uint64_t rest = b;
-    for (int bit = 0; bit < 8; ++bit) rest = (rest >> 1) ^ ((rest & 1) != 0 ? Polynomial : 0);
-    table[0][b] = rest;
-  }
+  Table table{detail::crc_table<std::uint64_t>(0xC96C5795D7870F42)};
   for (std::size_t k = 1; k < 8; ++k) {
     for (std::size_t b = 0; b < 256; ++b) {
       table[k][b] = (table[k - 1][b] >> 8) ^ table[0][table[k - 1][b] & 0xFF];

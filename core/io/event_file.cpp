@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstring>
 #include <steadygrad/core/error.hpp>
+#include <steadygrad/core/io/crc_table-inl.hpp>
 #include <string>
 
 #ifdef STEADY_PROTOBUF
@@ -18,15 +19,7 @@
 namespace steady {
 namespace {
 
-constexpr std::array<std::uint32_t, 256> CrcTable = [] {
-  std::array<std::uint32_t, 256> table{};
-  for (std::uint32_t i = 0; i < 256; ++i) {
-    std::uint32_t value = i;
-    for (int bit = 0; bit < 8; ++bit) value = value >> 1 ^ (value & 1 ? 0x82F63B78U : 0U);
-    table[i] = value;
-  }
-  return table;
-}();
+constexpr std::array<std::uint32_t, 256> CrcTable = detail::crc_table<std::uint32_t>(0x82F63B78);
 
 }  // namespace
 
