@@ -15,7 +15,38 @@ auto position(Items& items, const Tensor& leaf) {
   });
 }
 
+/// Memory of the thread's last gradients, for the next: a training step allocates none.
+struct SpareItems {
+  std::vector<Gradients::Item> items;
+  SpareItems() { present = this; }
+  ~SpareItems() { present = nullptr; }
+  SpareItems(const SpareItems&) = delete;
+  SpareItems& operator=(const SpareItems&) = delete;
+
+  static constinit thread_local SpareItems* present;  // null before the first and at thread end
+};
+constinit thread_local SpareItems* SpareItems::present = nullptr;
+
 }  // namespace
+
+Gradients::~Gradients() {
+  items_.clear();
+  SpareItems* spare = SpareItems::present;
+  if (spare != nullptr && spare->items.capacity() < items_.capacity()) spare->items.swap(items_);
+}
+
+Gradients& Gradients::operator=(Gradients&& other) noexcept {
+  items_.swap(other.items_);
+  Gradients(std::move(other));
+  return *this;
+}
+
+void Gradients::reserve(std::size_t count) {
+  if (items_.capacity() >= count) return;
+  thread_local SpareItems spare;
+  if (items_.empty()) items_.swap(spare.items);
+  items_.reserve(count);
+}
 
 Gradients::Gradients(const Gradients& other) {
   items_.reserve(other.items_.size());

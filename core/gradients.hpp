@@ -20,8 +20,8 @@ class Gradients {
   Gradients(const Gradients& other);
   Gradients& operator=(const Gradients& other);
   Gradients(Gradients&&) noexcept = default;
-  Gradients& operator=(Gradients&&) noexcept = default;
-  ~Gradients() = default;
+  Gradients& operator=(Gradients&& other) noexcept;
+  ~Gradients();
 
   /// The gradient of `leaf`; throws Error when backward did not reach it.
   [[nodiscard]] const Tensor& operator[](const Tensor& leaf) const;
@@ -43,6 +43,8 @@ class Gradients {
 
   /// Adds an item; throws Error when the leaf is there already.
   void insert(Tensor leaf, Tensor gradient);
+  /// Makes room for `count` items.
+  void reserve(std::size_t count);
 
  private:
   std::vector<Item> items_;  // by the id of the leaf's storage

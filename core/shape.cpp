@@ -34,14 +34,6 @@ int Shape::axis(int axis, const char* op) const {
   return index;
 }
 
-std::int64_t Shape::numel() const { return numel(0, rank_); }
-
-std::int64_t Shape::numel(int begin, int end) const {
-  std::int64_t product = 1;
-  for (int i = begin; i < end; ++i) product *= extents_[static_cast<std::size_t>(i)];
-  return product;
-}
-
 Shape Shape::with(int axis, std::int64_t extent) const {
   Shape result = *this;
   result.extents_[static_cast<std::size_t>(this->axis(axis, "shape"))] = extent;
@@ -68,10 +60,6 @@ Shape Shape::appended(std::int64_t extent) const {
 Shape Shape::slice(int begin, int end) const {
   return Shape(
       extents().subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
-}
-
-bool operator==(const Shape& a, const Shape& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end());
 }
 
 std::string to_string(const Shape& shape) {

@@ -26,9 +26,13 @@ class Shape {
   /// `axis` in 0 .. rank-1 for a possibly negative one; throws ShapeError naming `op`.
   [[nodiscard]] int axis(int axis, const char* op) const;
   /// Number of elements; 1 for a scalar.
-  [[nodiscard]] std::int64_t numel() const;
+  [[nodiscard]] std::int64_t numel() const { return numel(0, rank_); }
   /// Product of the extents [begin, end).
-  [[nodiscard]] std::int64_t numel(int begin, int end) const;
+  [[nodiscard]] std::int64_t numel(int begin, int end) const {
+    std::int64_t product = 1;
+    for (int i = begin; i < end; ++i) product *= extents_[static_cast<std::size_t>(i)];
+    return product;
+  }
 
   [[nodiscard]] const std::int64_t* begin() const { return extents_.data(); }
   [[nodiscard]] const std::int64_t* end() const { return extents_.data() + rank_; }
@@ -43,7 +47,13 @@ class Shape {
   /// Extents [begin, end) as a shape.
   [[nodiscard]] Shape slice(int begin, int end) const;
 
-  friend bool operator==(const Shape& a, const Shape& b);
+  friend bool operator==(const Shape& a, const Shape& b) {
+    if (a.rank_ != b.rank_) return false;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(a.rank_); ++i) {
+      if (a.extents_[i] != b.extents_[i]) return false;
+    }
+    return true;
+  }
 
  private:
   std::array<std::int64_t, MaxRank> extents_{};

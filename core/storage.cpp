@@ -9,30 +9,20 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <steadygrad/core/error.hpp>
+#include <steadygrad/core/node_pool.hpp>
 #include <vector>
-
-#if defined(__SANITIZE_ADDRESS__)
-#define STEADY_EXACT_BLOCKS 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define STEADY_EXACT_BLOCKS 1
-#endif
-#endif
 
 namespace steady {
 namespace {
+
+using detail::Caching;
 
 constexpr std::size_t Alignment = 64;
 constexpr std::size_t HugePage = std::size_t{2} << 20;
 constexpr std::size_t HugeThreshold = std::size_t{4} << 20;
 constexpr std::size_t Classes = 256;
-
-#ifdef STEADY_EXACT_BLOCKS
-constexpr bool Caching = false;  // the address sanitizer must see every block's true bounds
-#else
-constexpr bool Caching = true;
-#endif
 
 struct SizeClass {
   std::size_t index;
@@ -83,6 +73,21 @@ void give_to_system(void* block, std::size_t bytes) {
   }
 }
 
+/// Small storages of one thread: written by that thread alone, read by all.
+struct SmallCounts {
+  std::atomic<std::int64_t> live{0};
+  std::atomic<std::int64_t> live_blocks{0};
+  std::atomic<std::int64_t> high{0};  // `live` up to which the peak is known
+
+  std::int64_t add(std::int64_t bytes, std::int64_t blocks) {
+    constexpr auto Relaxed = std::memory_order_relaxed;
+    const std::int64_t sum = live.load(Relaxed) + bytes;
+    live.store(sum, Relaxed);
+    live_blocks.store(live_blocks.load(Relaxed) + blocks, Relaxed);
+    return sum;
+  }
+};
+
 class Allocator {
  public:
   std::byte* allocate(std::int64_t size) {
@@ -99,7 +104,7 @@ class Allocator {
       if (block != nullptr) count(size);
     }
     if (block == nullptr) block = map(c, size);
-    if (poisoned_.load(std::memory_order_relaxed) > 0) std::memset(block, 0xFF, c.bytes);
+    if (poisoned()) std::memset(block, 0xFF, c.bytes);
     return static_cast<std::byte*>(block);
   }
 
@@ -117,6 +122,7 @@ class Allocator {
   }
 
   void trim() {
+    detail::trim_nodes();
     const std::lock_guard lock(mutex_);
     for (std::size_t i = 0; i < Classes; ++i) {
       for (void* block : free_[i]) give_to_system(block, class_bytes(i));
@@ -127,12 +133,46 @@ class Allocator {
 
   MemoryStats stats() {
     const std::lock_guard lock(mutex_);
-    return stats_;
+    MemoryStats sum = stats_;
+    for (const SmallCounts* counts : threads_) {
+      sum.live += counts->live.load(std::memory_order_relaxed);
+      sum.live_blocks += counts->live_blocks.load(std::memory_order_relaxed);
+    }
+    sum.mapped += detail::nodes_mapped();
+    sum.peak = std::max(sum.peak, sum.live);
+    return sum;
   }
   void reset_peak() {
     const std::lock_guard lock(mutex_);
-    stats_.peak = stats_.live;
+    stats_.peak = live();
+    for (SmallCounts* counts : threads_) {
+      counts->high.store(counts->live.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    }
   }
+  void note_high(SmallCounts& counts) {
+    const std::lock_guard lock(mutex_);
+    stats_.peak = std::max(stats_.peak, live());
+    counts.high.store(counts.live.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  }
+  void enter(SmallCounts* counts) {
+    const std::lock_guard lock(mutex_);
+    threads_.push_back(counts);
+  }
+  /// The counts of a thread that ends become nobody's.
+  void leave(const SmallCounts* counts) {
+    const std::lock_guard lock(mutex_);
+    std::erase(threads_, counts);
+    stats_.live += counts->live.load(std::memory_order_relaxed);
+    stats_.live_blocks += counts->live_blocks.load(std::memory_order_relaxed);
+  }
+  /// A small storage made or freed after its thread's counts had gone.
+  void count_late(std::int64_t bytes, std::int64_t blocks) {
+    const std::lock_guard lock(mutex_);
+    stats_.live += bytes;
+    stats_.live_blocks += blocks;
+    stats_.peak = std::max(stats_.peak, live());
+  }
+  [[nodiscard]] bool poisoned() const { return poisoned_.load(std::memory_order_relaxed) > 0; }
   void poison(int change) { poisoned_.fetch_add(change); }
 
  private:
@@ -162,12 +202,20 @@ class Allocator {
   void count(std::int64_t size) {
     stats_.live += size;
     ++stats_.live_blocks;
-    stats_.peak = std::max(stats_.peak, stats_.live);
+    stats_.peak = std::max(stats_.peak, live());
+  }
+
+  /// Under the lock.
+  [[nodiscard]] std::int64_t live() const {
+    std::int64_t sum = stats_.live;
+    for (const SmallCounts* counts : threads_) sum += counts->live.load(std::memory_order_relaxed);
+    return sum;
   }
 
   std::mutex mutex_;
   std::array<std::vector<void*>, Classes> free_;
   MemoryStats stats_;
+  std::vector<SmallCounts*> threads_;
   std::atomic<int> poisoned_{0};
 };
 
@@ -178,6 +226,45 @@ Allocator& allocator() {
 }
 
 std::atomic<std::uint64_t> next_id{1};
+
+// --- small storages: header and elements in one node -------------------------------------------
+
+constexpr std::size_t HeaderBytes = 64;
+constexpr std::int64_t SmallBytes =
+    Caching ? static_cast<std::int64_t>(
+                  detail::NodeBytes[static_cast<std::size_t>(detail::Node::Block)] - HeaderBytes)
+            : -1;
+static_assert(sizeof(Storage) <= HeaderBytes);
+
+/// Null before the thread's first small storage and after its end.
+constinit thread_local SmallCounts* small_counts = nullptr;
+constinit thread_local bool thread_ended = false;
+
+struct CountsOfThread {
+  SmallCounts counts;
+  CountsOfThread() {
+    allocator().enter(&counts);
+    small_counts = &counts;
+  }
+  ~CountsOfThread() {
+    small_counts = nullptr;
+    thread_ended = true;
+    allocator().leave(&counts);
+  }
+  CountsOfThread(const CountsOfThread&) = delete;
+  CountsOfThread& operator=(const CountsOfThread&) = delete;
+};
+
+void count_small(std::int64_t bytes, std::int64_t blocks) {
+  if (small_counts == nullptr) [[unlikely]] {
+    if (thread_ended) return allocator().count_late(bytes, blocks);
+    thread_local CountsOfThread counts;
+  }
+  SmallCounts& counts = *small_counts;
+  if (counts.add(bytes, blocks) > counts.high.load(std::memory_order_relaxed)) {
+    allocator().note_high(counts);
+  }
+}
 
 }  // namespace
 
@@ -190,13 +277,33 @@ PoisonMemory::~PoisonMemory() { allocator().poison(-1); }
 
 Storage* Storage::create(std::int64_t bytes) {
   STEADY_CHECK(Error, bytes >= 0, "storage: size must not be negative; got {}", bytes);
-  std::byte* data = allocator().allocate(bytes);
-  return new Storage(data, bytes, next_id.fetch_add(1, std::memory_order_relaxed));
+  const std::uint64_t id = next_id.fetch_add(1, std::memory_order_relaxed);
+  if (bytes > SmallBytes) {
+    void* header = detail::take_node(detail::Node::Body);
+    try {
+      return new (header) Storage(allocator().allocate(bytes), bytes, id);
+    } catch (...) {
+      detail::give_node(detail::Node::Body, header);
+      throw;
+    }
+  }
+  auto* node = static_cast<std::byte*>(detail::take_node(detail::Node::Block));
+  count_small(bytes, 1);
+  if (allocator().poisoned()) [[unlikely]]
+    std::memset(node + HeaderBytes, 0xFF, static_cast<std::size_t>(SmallBytes));
+  return new (node) Storage(node + HeaderBytes, bytes, id);
 }
 
 void Storage::destroy() {
-  allocator().deallocate(data_, size_);
-  delete this;
+  if (size_ > SmallBytes) {
+    allocator().deallocate(data_, size_);
+    this->~Storage();
+    detail::give_node(detail::Node::Body, this);
+    return;
+  }
+  count_small(-size_, -1);
+  this->~Storage();
+  detail::give_node(detail::Node::Block, this);
 }
 
 }  // namespace steady

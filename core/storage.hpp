@@ -7,7 +7,9 @@
 
 namespace steady {
 
-/// What the caching allocator holds, in bytes (and blocks).
+/// What the caching allocator holds, in bytes (and blocks). Storages of up to 192 bytes come from
+/// lists that each thread keeps for itself: what waits there is not in `cached`, and `peak` may
+/// miss some of their bytes.
 struct MemoryStats {
   std::int64_t live = 0;         ///< asked for and not yet given back
   std::int64_t cached = 0;       ///< kept for reuse, owned by no tensor
@@ -19,7 +21,7 @@ struct MemoryStats {
 [[nodiscard]] MemoryStats memory_stats();
 /// Starts a new peak at the present number of live bytes.
 void reset_peak_memory();
-/// Gives every cached block back to the system.
+/// Gives every cached block back to the system, and what the calling thread keeps for itself.
 void trim_memory();
 
 /// While alive, every new block is filled with 0xFF bytes (NaN in float32 and float64), so that an

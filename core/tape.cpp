@@ -282,16 +282,13 @@ void TapeState::run(std::int32_t index, bool keep) {
     STEADY_CHECK(Error, e.run != nullptr, "{}: this operation has no backward", e.op);
     call_saved.clear();
     for (std::uint32_t i = 0; i < e.saved_count; ++i) {
-      const SavedTensor& s = saved[e.saved_begin + i];
+      SavedTensor& s = saved[e.saved_begin + i];
       STEADY_CHECK(Error, !s.tensor.defined() || s.tensor.storage().version() == s.version,
                    "{}: saved tensor {} ({}) was overwritten by '{}' before backward (version {} "
                    "was saved, now {}); write to a copy instead",
                    e.op, i, describe(s.tensor), s.tensor.storage().writer(), s.version,
                    s.tensor.storage().version());
-      call_saved.push_back(s.tensor);
-    }
-    if (!keep) {
-      for (std::uint32_t i = 0; i < e.saved_count; ++i) saved[e.saved_begin + i].tensor.reset();
+      call_saved.push_back(keep ? s.tensor : std::move(s.tensor));
     }
     BackwardCall call;
     call.grads_ = call_grads;
@@ -426,7 +423,8 @@ Gradients Tape::backward(std::span<const Tensor> outputs, std::span<const Tensor
     ~Resume() { paused -= by; }
   } const resume{options.record ? 0 : 1};
 
-  std::vector<std::int32_t> roots;
+  std::vector<std::int32_t>& roots = s.roots;
+  roots.clear();
   for (const Tensor& output : outputs) roots.push_back(s.slot_of(output));
   const std::size_t slots = s.slots.size();
   s.recorded_backward = options.record;
@@ -442,6 +440,7 @@ Gradients Tape::backward(std::span<const Tensor> outputs, std::span<const Tensor
   for (std::int32_t index = last; index >= 0; --index) s.run(index, keep);
 
   Gradients result;
+  result.reserve(s.leaves.size());
   for (std::size_t i = 0; i < slots; ++i) {
     if (!s.slots[i].leaf.defined() || !s.gradients[i].defined()) continue;
     if (s.slots[i].first_use < 0 || s.slots[i].first_use > last) {

@@ -61,6 +61,7 @@ class LeafMap {
  public:
   /// The slot of `id`, or where one may be put (-1).
   [[nodiscard]] std::int32_t& at(std::uint64_t id);
+  [[nodiscard]] std::size_t size() const { return used_; }
   void clear();
 
  private:
@@ -86,6 +87,7 @@ struct TapeState {
   LeafMap leaves;
 
   // of the backward that is running
+  std::vector<std::int32_t> roots;  // slots of its outputs
   std::vector<Tensor> gradients;
   std::vector<Tensor> call_grads;
   std::vector<Tensor> call_saved;

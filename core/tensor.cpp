@@ -6,15 +6,6 @@
 
 namespace steady {
 
-void Tensor::reset() noexcept {
-  detail::TensorBody* body = std::exchange(body_, nullptr);
-  if (body == nullptr) return;
-  if (body->references.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-    body->storage->release();
-    delete body;
-  }
-}
-
 Tensor Tensor::empty(const Shape& shape, Dtype dtype) {
   std::int64_t bytes = 0;
   STEADY_CHECK(ShapeError, !__builtin_mul_overflow(shape.numel(), size_of(dtype), &bytes),
@@ -100,10 +91,7 @@ Tensor& Tensor::set_requires_grad(bool value) {
   return *this;
 }
 
-detail::TensorBody& Tensor::body() const {
-  STEADY_CHECK(ShapeError, body_ != nullptr, "tensor: undefined tensor used");
-  return *body_;
-}
+void detail::undefined_tensor() { throw ShapeError("tensor: undefined tensor used"); }
 
 Tensor Tensor::alias(const Shape& shape) const {
   STEADY_CHECK(ShapeError, shape.numel() == numel(),
@@ -113,10 +101,9 @@ Tensor Tensor::alias(const Shape& shape) const {
   return Tensor(new detail::TensorBody{body().storage, shape, dtype()});
 }
 
-void* Tensor::elements(Dtype expected) const {
-  STEADY_CHECK(ShapeError, body().dtype == expected, "tensor: elements asked for as {}; got {}",
-               to_string(expected), describe(*this));
-  return body().storage->bytes();
+void Tensor::refuse_dtype(Dtype expected) const {
+  throw ShapeError(fmt::format("tensor: elements asked for as {}; got {}", to_string(expected),
+                               describe(*this)));
 }
 
 std::string describe(const Tensor& tensor) {

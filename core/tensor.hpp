@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <span>
 #include <steadygrad/core/dtype.hpp>
+#include <steadygrad/core/node_pool.hpp>
 #include <steadygrad/core/shape.hpp>
 #include <steadygrad/core/storage.hpp>
 #include <string>
@@ -16,6 +17,9 @@ namespace detail {
 /// What a Tensor handle points at. `serial` and `slot` say where on which tape the value was made
 /// (serial 0: nowhere); they are plain numbers, so no body keeps a tape or another body alive.
 struct TensorBody {
+  static void* operator new(std::size_t) { return take_node(Node::Body); }
+  static void operator delete(void* body) noexcept { give_node(Node::Body, body); }
+
   Storage* storage;
   Shape shape;
   Dtype dtype;
@@ -24,6 +28,9 @@ struct TensorBody {
   std::uint64_t serial = 0;
   std::atomic<std::int32_t> references{1};
 };
+static_assert(sizeof(TensorBody) <= NodeBytes[0]);
+
+[[noreturn]] void undefined_tensor();
 
 }  // namespace detail
 
@@ -47,7 +54,12 @@ class Tensor {
   }
   ~Tensor() { reset(); }
   void swap(Tensor& other) noexcept { std::swap(body_, other.body_); }
-  void reset() noexcept;
+  void reset() noexcept {
+    detail::TensorBody* body = std::exchange(body_, nullptr);
+    if (body == nullptr || body->references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    body->storage->release();
+    delete body;
+  }
 
   // --- making ---
   /// Uninitialised elements.
@@ -113,7 +125,11 @@ class Tensor {
   Tensor& set_requires_grad(bool value = true);
 
   // --- for the tape ---
-  [[nodiscard]] detail::TensorBody& body() const;
+  [[nodiscard]] detail::TensorBody& body() const {
+    if (body_ == nullptr) [[unlikely]]
+      detail::undefined_tensor();
+    return *body_;
+  }
   [[nodiscard]] Storage& storage() const { return *body().storage; }
   /// True when no other handle and no other tensor shares the memory.
   [[nodiscard]] bool unique() const {
@@ -124,7 +140,12 @@ class Tensor {
 
  private:
   explicit Tensor(detail::TensorBody* body) : body_(body) {}
-  [[nodiscard]] void* elements(Dtype expected) const;
+  [[nodiscard]] void* elements(Dtype expected) const {
+    if (body().dtype != expected) [[unlikely]]
+      refuse_dtype(expected);
+    return body_->storage->bytes();
+  }
+  [[noreturn]] void refuse_dtype(Dtype expected) const;
 
   detail::TensorBody* body_ = nullptr;
 };

@@ -115,6 +115,38 @@ void binary_rows(F f, const Broadcast& plan, std::span<const T> a, std::span<con
   });
 }
 
+/// The same for operands that are whole or one element.
+template <class T, class F>
+void binary_flat(F f, std::span<const T> a, std::span<const T> b, std::span<T> y) {
+  const std::int64_t n = std::ssize(y);
+  const std::int64_t sa = std::ssize(a) == n ? 1 : 0;
+  const std::int64_t sb = std::ssize(b) == n ? 1 : 0;
+  parallel_for(n, Chunk, [&](std::int64_t begin, std::int64_t end) {
+    row(f, a.data() + begin * sa, sa, b.data() + begin * sb, sb, y.data() + begin, end - begin);
+  });
+}
+
+/// run(f) with the formula of `op`.
+template <class Run>
+void with_formula(Binary op, const Run& run) {
+  switch (op) {
+    case Binary::Add:
+      return run(Add{});
+    case Binary::Sub:
+      return run(Sub{});
+    case Binary::Mul:
+      return run(Mul{});
+    case Binary::Div:
+      return run(Div{});
+    case Binary::Pow:
+      return run(Pow{});
+    case Binary::Maximum:
+      return run(Maximum{});
+    case Binary::Minimum:
+      return run(Minimum{});
+  }
+}
+
 }  // namespace
 
 const char* name(Binary op) {
@@ -145,22 +177,19 @@ void binary(Binary op, const Broadcast& plan, std::span<const T> a, std::span<co
                name(op), plan.operands, y.size(), plan.numel);
   check_operand(name(op), plan, 0, a.size());
   check_operand(name(op), plan, 1, b.size());
-  switch (op) {
-    case Binary::Add:
-      return binary_rows(Add{}, plan, a, b, y);
-    case Binary::Sub:
-      return binary_rows(Sub{}, plan, a, b, y);
-    case Binary::Mul:
-      return binary_rows(Mul{}, plan, a, b, y);
-    case Binary::Div:
-      return binary_rows(Div{}, plan, a, b, y);
-    case Binary::Pow:
-      return binary_rows(Pow{}, plan, a, b, y);
-    case Binary::Maximum:
-      return binary_rows(Maximum{}, plan, a, b, y);
-    case Binary::Minimum:
-      return binary_rows(Minimum{}, plan, a, b, y);
-  }
+  with_formula(op, [&](auto f) { binary_rows(f, plan, a, b, y); });
+}
+
+template <class T>
+void binary(Binary op, std::span<const T> a, std::span<const T> b, std::span<T> y) {
+  const auto fits = [&](std::span<const T> operand) {
+    return operand.size() == y.size() || operand.size() == 1;
+  };
+  STEADY_CHECK(Error, fits(a) && fits(b),
+               "{}: operands must have the size of the result or one element; got {} and {}, "
+               "result {}",
+               name(op), a.size(), b.size(), y.size());
+  with_formula(op, [&](auto f) { binary_flat(f, a, b, y); });
 }
 
 template <class T>
@@ -228,12 +257,14 @@ void convert(std::span<const From> x, std::span<To> y) {
   });
 }
 
+template void binary(Binary, std::span<const float>, std::span<const float>, std::span<float>);
 template void binary(Binary, const Broadcast&, std::span<const float>, std::span<const float>,
                      std::span<float>);
 template void where(const Broadcast&, std::span<const float>, std::span<const float>,
                     std::span<const float>, std::span<float>);
 template void axpy(double, std::span<const float>, std::span<float>);
 template void scale(double, std::span<const float>, std::span<float>);
+template void binary(Binary, std::span<const double>, std::span<const double>, std::span<double>);
 template void binary(Binary, const Broadcast&, std::span<const double>, std::span<const double>,
                      std::span<double>);
 template void where(const Broadcast&, std::span<const double>, std::span<const double>,

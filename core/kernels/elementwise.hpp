@@ -76,6 +76,10 @@ template <class T>
 void binary(Binary op, const Broadcast& plan, std::span<const T> a, std::span<const T> b,
             std::span<T> y);
 
+/// y = a op b without a plan: each operand has y's elements in y's order, or one for all of y.
+template <class T>
+void binary(Binary op, std::span<const T> a, std::span<const T> b, std::span<T> y);
+
 /// y = condition != 0 ? a : b under a plan of three operands (condition, a, b); y may be a or b
 /// exactly when that operand has the shape of y.
 template <class T>

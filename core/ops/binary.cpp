@@ -80,20 +80,14 @@ static_assert(std::ranges::all_of(Rules, [](const Rule& r) { return rule_of(r.op
 
 // --- two tensors ---
 
-Tensor apply(Binary op, const Tensor& a, const Tensor& b) {
-  detail::check_float(name(op), "a", a);
-  detail::check_float(name(op), "b", b);
-  check_same_dtype(name(op), a, b);
+Tensor apply_broadcast(Binary op, const Tensor& a, const Tensor& b, const Tensor& saved_a,
+                       const Tensor& saved_b) {
   Tensor y = Tensor::empty(broadcast_shapes(a.shape(), b.shape(), name(op)), a.dtype());
   const auto plan = kernels::make_broadcast({a.shape().extents(), b.shape().extents()}, name(op));
   dispatch_float(name(op), a.dtype(), [&]<FloatElement E>() {
     kernels::binary<E>(op, plan, a.data<E>(), b.data<E>(), y.mutable_data<E>(name(op)));
   });
-
-  const unsigned saved = (needs_gradient(a) ? rule_of(op).by_a.saved : Nothing) |
-                         (needs_gradient(b) ? rule_of(op).by_b.saved : Nothing);
-  return record(name(op), y, {a, b},
-                {(saved & A) != 0 ? a : Tensor(), (saved & B) != 0 ? b : Tensor()},
+  return record(name(op), std::move(y), {a, b}, {saved_a, saved_b},
                 [op, a_shape = a.shape(), b_shape = b.shape()](BackwardCall& call) {
                   const auto by = [&](const Derivative& derivative, const Shape& shape) {
                     return sum_to(derivative.of(call.grad(), call.saved(0), call.saved(1)), shape);
@@ -101,6 +95,29 @@ Tensor apply(Binary op, const Tensor& a, const Tensor& b) {
                   call.give(0, [&] { return by(rule_of(op).by_a, a_shape); });
                   call.give(1, [&] { return by(rule_of(op).by_b, b_shape); });
                 });
+}
+
+Tensor apply(Binary op, const Tensor& a, const Tensor& b) {
+  detail::check_float(name(op), "a", a);
+  detail::check_float(name(op), "b", b);
+  check_same_dtype(name(op), a, b);
+  const unsigned saved = (needs_gradient(a) ? rule_of(op).by_a.saved : Nothing) |
+                         (needs_gradient(b) ? rule_of(op).by_b.saved : Nothing);
+  const Tensor saved_a = (saved & A) != 0 ? a : Tensor();
+  const Tensor saved_b = (saved & B) != 0 ? b : Tensor();
+  if (a.shape() != b.shape()) return apply_broadcast(op, a, b, saved_a, saved_b);
+
+  Tensor y = Tensor::empty(a.shape(), a.dtype());
+  dispatch_float(name(op), a.dtype(), [&]<FloatElement E>() {
+    kernels::binary<E>(op, a.data<E>(), b.data<E>(), y.mutable_data<E>(name(op)));
+  });
+  return record(name(op), std::move(y), {a, b}, {saved_a, saved_b}, [op](BackwardCall& call) {
+    const auto by = [&](const Derivative& derivative) {
+      return derivative.of(call.grad(), call.saved(0), call.saved(1));
+    };
+    call.give(0, [&] { return by(rule_of(op).by_a); });
+    call.give(1, [&] { return by(rule_of(op).by_b); });
+  });
 }
 
 // --- a tensor and a number ---
@@ -111,15 +128,11 @@ enum class Side { Left, Right };
 Tensor evaluate(Binary op, const Tensor& x, double number, Side side_of_number) {
   detail::check_float(name(op), "the operand", x);
   Tensor y = Tensor::empty(x.shape(), x.dtype());
-  const bool left = side_of_number == Side::Left;
-  const kernels::Extents shape = x.shape().extents();
-  const kernels::Extents scalar{};
-  const auto plan = left ? kernels::make_broadcast({scalar, shape}, name(op))
-                         : kernels::make_broadcast({shape, scalar}, name(op));
   dispatch_float(name(op), x.dtype(), [&]<FloatElement E>() {
     const E value = static_cast<E>(number);
     const std::span<const E> one(&value, 1);
-    kernels::binary<E>(op, plan, left ? one : x.data<E>(), left ? x.data<E>() : one,
+    const bool left = side_of_number == Side::Left;
+    kernels::binary<E>(op, left ? one : x.data<E>(), left ? x.data<E>() : one,
                        y.mutable_data<E>(name(op)));
   });
   return y;
