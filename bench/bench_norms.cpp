@@ -1,197 +1,371 @@
-// Norm kernels against the bytes they must move and against oneDNN's own primitives.
-//   bench_norms [--json FILE] [Google Benchmark's own options, e.g.
-//   --benchmark_filter=layer/forward]
-// Columns: time; GB/s of x + y (forward) or x + dy + dx (backward); floor, the fraction of the
-// speed of a copy (forward) or triad (backward) of the same size measured in this process.
+// Norms and softmax against the bytes they must move, libtorch and oneDNN.
+//
+//   build/bin/bench_norms [--filter REGEX] [--threads 1,2] [--rounds 9] [--target AVX2] [--json
+//   FILE]
+//
+// In turn, in one process: ours, a copy (forward: x to y) or triad (backward: x and dy to dx) with
+// plain stores and with stores that go past the caches, libtorch and oneDNN. "ours ms" is the
+// median time; every ratio is the median over the rounds of our time over the other's in the same
+// round. /floor and /NT: the copy or triad with plain and with streaming stores. /torch:
+// contiguous, as libtorch has images by default; /t.last: its channels_last. /dnn: the best layout
+// of oneDNN. libtorch's columns are there when built with -DSTEADY_BENCH_PEERS=ON. With flags of
+// Google Benchmark (--benchmark_filter=layer/forward) our kernels alone run under it.
 #include <benchmark/benchmark.h>
+#include <fmt/core.h>
+#include <hwy/targets.h>
 #include <omp.h>
 
-#include <algorithm>
-#include <chrono>
+#include <CLI/CLI.hpp>
+#include <cmath>
 #include <cstdint>
+#include <fstream>
 #include <functional>
-#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <steadygrad/core/kernels/simd_target.hpp>
+#include <steadygrad/core/kernels/softmax.hpp>
 #include <steadygrad/core/parallel.hpp>
 #include <steadygrad/layers/norm/batch_norm_kernel.hpp>
+#include <steadygrad/layers/norm/group_norm_kernel.hpp>
 #include <steadygrad/layers/norm/layer_norm_kernel.hpp>
 #include <steadygrad/layers/norm/rms_norm_kernel.hpp>
 #include <string>
-#include <tuple>
 #include <vector>
 
-#include "bench/timing.hpp"
-#include "norm_peers.hpp"
+#include "bench/contest.hpp"
+#include "bench/floors.hpp"
+#include "bench/norm_arrays.hpp"
+#include "bench/norm_peers.hpp"
+#include "bench/torch_norms.hpp"
 
 namespace {
 
+using namespace steady::bench;
 using steady::ColumnShape;
+using steady::GroupShape;
 using steady::RowShape;
-using steady::bench::Arrays;
-using steady::bench::Buffer;
-using steady::bench::onednn_batch_norm;
-using steady::bench::onednn_layer_norm;
-using steady::bench::seconds_of;
+using Contenders = std::vector<Contender>;
 
-// --- the floors ----------------------------------------------------------------------------------
+#ifdef STEADY_BENCH_PEERS
+constexpr bool Peers = true;
+#else
+constexpr bool Peers = false;
+#endif
 
-/// Best time of a copy (reads = 1) or triad (reads = 2) over arrays of n floats.
-double floor_seconds(std::int64_t n, int reads, int threads) {
-  static std::map<std::tuple<std::int64_t, int, int>, double> known;
-  double& best = known[{n, reads, threads}];
-  if (best > 0) return best;
-  Buffer<float> a(n), b(n), c(n);
-  const auto pass = [&] {
-    steady::parallel_for(n, 65536, [&](std::int64_t begin, std::int64_t end) {
-      const float *p = a.data(), *q = b.data();
-      float* out = c.data();
-      if (reads == 1) {
-        std::copy(p + begin, p + end, out + begin);
-      } else {
-#pragma omp simd
-        for (std::int64_t i = begin; i < end; ++i) out[i] = p[i] + 0.5F * q[i];
-      }
-    });
-    benchmark::ClobberMemory();
-  };
-  best = seconds_of(pass);
-  for (int i = 0; i < 30; ++i) best = std::min(best, seconds_of(pass));
-  return best;
-}
+/// One row of the table; `contenders` makes the arrays and what runs over them, ours first.
+struct Case {
+  std::string norm, shape;
+  bool backward;
+  int threads;
+  std::int64_t elements;
+  std::function<Contenders()> contenders;
 
-void measure(benchmark::State& state, std::int64_t n, int reads, int threads,
-             const std::function<void()>& body) {
-  steady::set_num_threads(threads);
-  omp_set_num_threads(threads);
-  const double floor = floor_seconds(n, reads, threads);
-  const auto start = std::chrono::steady_clock::now();
-  for (auto _ : state) {
-    body();
-    benchmark::ClobberMemory();
+  [[nodiscard]] std::string name() const {
+    return fmt::format("{}/{}/{}/threads:{}", norm, backward ? "backward" : "forward", shape,
+                       threads);
   }
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-  const double seconds = elapsed.count() / static_cast<double>(state.iterations());
-  state.counters["GB/s"] = static_cast<double>(n) * 4 * (reads + 1) * 1e-9 / seconds;
-  state.counters[reads == 1 ? "of_copy" : "of_triad"] = floor / seconds;
-}
-
-// --- the benchmarks ------------------------------------------------------------------------------
-
-void layer_norm(benchmark::State& state, RowShape s, bool backward, bool peer, int threads) {
-  Arrays a(s.rows, s.width, 3 * s.rows, steady::layer_norm_workspace(s));
-  steady::layer_norm_forward<float>(s, 1e-5, a.x, a.gamma, a.beta, a.y, a.stats);
-  omp_set_num_threads(threads);
-  const std::function<void()> forward = [&] {
-    steady::layer_norm_forward<float>(s, 1e-5, a.x, a.gamma, a.beta, a.y, a.stats);
-  };
-  const std::function<void()> back = [&] {
-    steady::layer_norm_backward<float>(s, a.x, a.dy, a.gamma, a.stats, a.dx, a.dgamma, a.dbeta,
-                                       a.workspace);
-  };
-  measure(state, s.elements(), backward ? 2 : 1, threads,
-          peer       ? onednn_layer_norm(a, s.rows, s.width, backward)
-          : backward ? back
-                     : forward);
-}
-
-void rms_norm(benchmark::State& state, RowShape s, bool backward, int threads) {
-  Arrays a(s.rows, s.width, s.rows, steady::rms_norm_workspace(s));
-  steady::rms_norm_forward<float>(s, 1e-6, false, a.x, a.gamma, a.y, a.stats);
-  const std::function<void()> forward = [&] {
-    steady::rms_norm_forward<float>(s, 1e-6, false, a.x, a.gamma, a.y, a.stats);
-  };
-  const std::function<void()> back = [&] {
-    steady::rms_norm_backward<float>(s, false, a.x, a.dy, a.gamma, a.stats, a.dx, a.dgamma,
-                                     a.workspace);
-  };
-  measure(state, s.elements(), backward ? 2 : 1, threads, backward ? back : forward);
-}
-
-struct Images {
-  std::int64_t count, channels, size;
 };
 
-void batch_norm(benchmark::State& state, Images i, bool backward, bool peer, int threads) {
-  const ColumnShape s{i.count * i.size * i.size, i.channels};
-  Arrays a(s.rows, s.channels, 3 * s.channels, 1);
-  Buffer<double> workspace(steady::column_workspace(s));
-  std::vector<steady::Moments> moments(static_cast<std::size_t>(s.channels));
-  const std::function<void()> forward = [&] {
-    steady::batch_norm_forward<float>(s, 1e-5, a.x, a.gamma, a.beta, a.y, moments, a.stats,
-                                      workspace);
+void set_threads(int n) {
+  steady::set_num_threads(n);
+  omp_set_num_threads(n);
+#ifdef STEADY_BENCH_PEERS
+  torch_threads(n);
+#endif
+}
+
+/// The floors over the same arrays.
+void add_floors(Contenders& to, const std::shared_ptr<Arrays>& a, std::int64_t n, bool backward) {
+  for (const bool stream : {false, true}) {
+    to.push_back({stream ? "floor_nt" : "floor", [=] {
+                    if (backward) {
+                      floor_triad(a->x.data(), a->dy.data(), a->dx.data(), n, stream);
+                    } else {
+                      floor_copy(a->x.data(), a->y.data(), n, stream);
+                    }
+                  }});
+  }
+}
+
+#ifdef STEADY_BENCH_PEERS
+RowInput row_input(Arrays& a, std::int64_t rows, std::int64_t width) {
+  return {a.x.data(), a.dy.data(), a.gamma.data(), a.beta.data(), rows, width};
+}
+
+void add_torch_images(Contenders& to, Arrays& a, ImageInput in, std::int64_t groups,
+                      bool backward) {
+  in.x = a.x.data();
+  in.dy = a.dy.data();
+  in.gamma = a.gamma.data();
+  in.beta = a.beta.data();
+  for (const bool last : {false, true}) {
+    if (last && in.size == 0) continue;
+    in.last = last;
+    to.push_back({last ? "torch_last" : "torch", groups == 0
+                                                     ? torch_batch_norm(in, backward)
+                                                     : torch_group_norm(in, groups, backward)});
+  }
+}
+#endif
+
+// --- one norm each -------------------------------------------------------------------------------
+
+Contenders layer_norm(std::int64_t rows, std::int64_t width, bool backward) {
+  const RowShape s{rows, width, width};
+  const auto a = std::make_shared<Arrays>(rows, width, 3 * rows, steady::layer_norm_workspace(s));
+  const auto forward = [=] {
+    steady::layer_norm_forward<float>(s, 1e-5, a->x, a->gamma, a->beta, a->y, a->stats);
   };
   forward();
-  const std::function<void()> back = [&] {
-    steady::batch_norm_backward<float>(s, a.x, a.dy, a.gamma, a.stats, a.dx, a.dgamma, a.dbeta,
-                                       workspace);
+  const auto back = [=] {
+    steady::layer_norm_backward<float>(s, a->x, a->dy, a->gamma, a->stats, a->dx, a->dgamma,
+                                       a->dbeta, a->workspace);
   };
-  omp_set_num_threads(threads);
-  measure(state, s.elements(), backward ? 2 : 1, threads,
-          peer ? onednn_batch_norm(a, i.count, i.size, i.channels, backward)
-               : (backward ? back : forward));
+  Contenders all{{"ours", backward ? std::function<void()>(back) : forward}};
+  add_floors(all, a, s.elements(), backward);
+#ifdef STEADY_BENCH_PEERS
+  all.push_back({"torch", torch_layer_norm(row_input(*a, rows, width), backward)});
+#endif
+  all.push_back({"onednn", onednn_layer_norm(*a, rows, width, backward)});
+  return all;
 }
 
-void add(const std::string& name, const std::function<void(benchmark::State&)>& run) {
-  benchmark::RegisterBenchmark(name.c_str(), run)->UseRealTime()->Unit(benchmark::kMicrosecond);
+Contenders rms_norm(std::int64_t rows, std::int64_t width, bool backward) {
+  const RowShape s{rows, width, width};
+  const auto a = std::make_shared<Arrays>(rows, width, rows, steady::rms_norm_workspace(s));
+  const auto forward = [=] {
+    steady::rms_norm_forward<float>(s, 1e-6, false, a->x, a->gamma, a->y, a->stats);
+  };
+  forward();
+  const auto back = [=] {
+    steady::rms_norm_backward<float>(s, false, a->x, a->dy, a->gamma, a->stats, a->dx, a->dgamma,
+                                     a->workspace);
+  };
+  Contenders all{{"ours", backward ? std::function<void()>(back) : forward}};
+  add_floors(all, a, s.elements(), backward);
+#ifdef STEADY_BENCH_PEERS
+  all.push_back({"torch", torch_rms_norm(row_input(*a, rows, width), backward)});
+#endif
+  return all;
 }
 
-void add_all() {
-  const std::vector<RowShape> rows{{1024, 128, 128},   {2048, 384, 384},   {4096, 768, 768},
-                                   {8192, 1024, 1024}, {2048, 4096, 4096}, {16384, 768, 768},
-                                   {1024, 7168, 7168}};
-  const std::vector<Images> images{
-      {64, 16, 32}, {128, 32, 28}, {64, 64, 32}, {32, 128, 16}, {256, 512, 1}};
-  for (const int threads : {1, 2}) {
+Contenders softmax(std::int64_t rows, std::int64_t width, bool backward) {
+  const auto a = std::make_shared<Arrays>(rows, width, 1, 1);
+  const auto forward = [=] { steady::kernels::softmax<float>(a->x, rows, width, a->y); };
+  forward();
+  const auto back = [=] {
+    steady::kernels::softmax_backward<float>(a->dy, a->y, rows, width, a->dx);
+  };
+  Contenders all{{"ours", backward ? std::function<void()>(back) : forward}};
+  add_floors(all, a, rows * width, backward);
+#ifdef STEADY_BENCH_PEERS
+  all.push_back({"torch", torch_softmax(row_input(*a, rows, width), backward)});
+#endif
+  all.push_back({"onednn", onednn_softmax(*a, rows, width, backward)});
+  return all;
+}
+
+/// Images of size x size pixels; size 0: plain features.
+struct Images {
+  std::int64_t count, channels, size;
+
+  [[nodiscard]] std::int64_t positions() const { return size == 0 ? 1 : size * size; }
+};
+
+Contenders batch_norm(Images i, bool backward) {
+  using Tag = dnnl::memory::format_tag;
+  const ColumnShape s{i.count * i.positions(), i.channels};
+  const auto a = std::make_shared<Arrays>(s.rows, s.channels, 3 * s.channels, 1);
+  const auto room = std::make_shared<Buffer<double>>(steady::column_workspace(s));
+  const auto moments =
+      std::make_shared<std::vector<steady::Moments>>(static_cast<std::size_t>(s.channels));
+  const auto forward = [=] {
+    steady::batch_norm_forward<float>(s, 1e-5, a->x, a->gamma, a->beta, a->y, *moments, a->stats,
+                                      *room);
+  };
+  forward();
+  const auto back = [=] {
+    steady::batch_norm_backward<float>(s, a->x, a->dy, a->gamma, a->stats, a->dx, a->dgamma,
+                                       a->dbeta, *room);
+  };
+  Contenders all{{"ours", backward ? std::function<void()>(back) : forward}};
+  add_floors(all, a, s.elements(), backward);
+#ifdef STEADY_BENCH_PEERS
+  add_torch_images(all, *a, {.images = i.count, .channels = i.channels, .size = i.size}, 0,
+                   backward);
+#endif
+  const auto peer = [&](Tag tag) {
+    return onednn_batch_norm(*a, i.count, i.size, i.channels, tag, backward);
+  };
+  if (i.size == 0) {
+    all.push_back({"onednn", peer(Tag::nc)});
+  } else {
+    all.push_back({"onednn", peer(Tag::nhwc)});
+    all.push_back({"onednn_8c", peer(Tag::nChw8c)});
+    all.push_back({"onednn_16c", peer(Tag::nChw16c)});
+  }
+  return all;
+}
+
+Contenders group_norm(Images i, bool backward) {
+  constexpr std::int64_t Groups = 8;
+  const GroupShape s{i.count, i.positions(), i.channels, Groups};
+  const auto a =
+      std::make_shared<Arrays>(i.count * i.positions(), i.channels, 3 * s.samples * s.groups, 1);
+  const auto room = std::make_shared<Buffer<double>>(steady::group_norm_workspace(s));
+  const auto forward = [=] {
+    steady::group_norm_forward<float>(s, 1e-5, a->x, a->gamma, a->beta, a->y, a->stats);
+  };
+  forward();
+  const auto back = [=] {
+    steady::group_norm_backward<float>(s, a->x, a->dy, a->gamma, a->stats, a->dx, a->dgamma,
+                                       a->dbeta, *room);
+  };
+  Contenders all{{"ours", backward ? std::function<void()>(back) : forward}};
+  add_floors(all, a, s.elements(), backward);
+#ifdef STEADY_BENCH_PEERS
+  add_torch_images(all, *a, {.images = i.count, .channels = i.channels, .size = i.size}, Groups,
+                   backward);
+#endif
+  return all;
+}
+
+// --- all of them ---------------------------------------------------------------------------------
+
+struct Rows {
+  std::int64_t rows, width;
+};
+const std::vector<Rows> RowShapes{{1024, 128},  {2048, 384},  {4096, 768}, {8192, 1024},
+                                  {2048, 4096}, {16384, 768}, {1024, 7168}};
+const std::vector<Images> ImageShapes{
+    {64, 16, 32}, {128, 32, 28}, {64, 64, 32}, {32, 128, 16}, {256, 512, 0}};
+
+std::vector<Case> all_cases(const std::vector<int>& threads) {
+  std::vector<Case> cases;
+  for (const int t : threads) {
     for (const bool backward : {false, true}) {
-      const std::string way = backward ? "backward/" : "forward/";
-      const std::string end = "/threads:" + std::to_string(threads);
-      for (const RowShape& s : rows) {
-        const std::string shape = std::to_string(s.rows) + "x" + std::to_string(s.width) + end;
-        for (const bool peer : {false, true}) {
-          add((peer ? "onednn_layer/" : "layer/") + way + shape,
-              [=](benchmark::State& state) { layer_norm(state, s, backward, peer, threads); });
+      const auto rows = [&](const char* norm, auto make) {
+        for (const Rows& s : RowShapes) {
+          cases.push_back({norm, fmt::format("{}x{}", s.rows, s.width), backward, t,
+                           s.rows * s.width, [=] { return make(s.rows, s.width, backward); }});
         }
-        add("rms/" + way + shape,
-            [=](benchmark::State& state) { rms_norm(state, s, backward, threads); });
-      }
-      for (const Images& i : images) {
-        const std::string side = std::to_string(i.size);
-        const std::string shape = std::to_string(i.count) + "x" + side + "x" + side + "x" +
-                                  std::to_string(i.channels) + end;
-        for (const bool peer : {false, true}) {
-          add((peer ? "onednn_batch/" : "batch/") + way + shape,
-              [=](benchmark::State& state) { batch_norm(state, i, backward, peer, threads); });
+      };
+      const auto images = [&](const char* norm, auto make) {
+        for (const Images& i : ImageShapes) {
+          const std::string shape =
+              i.size == 0 ? fmt::format("{}x{}", i.count, i.channels)
+                          : fmt::format("{}x{}x{}x{}", i.count, i.channels, i.size, i.size);
+          cases.push_back({norm, shape, backward, t, i.count * i.channels * i.positions(),
+                           [=] { return make(i, backward); }});
         }
-      }
+      };
+      rows("layer", layer_norm);
+      rows("rms", rms_norm);
+      rows("softmax", softmax);
+      images("batch", batch_norm);
+      images("group", group_norm);
     }
   }
+  return cases;
 }
 
-/// Turns `--json FILE` and `--json=FILE` into the library's own flags.
-std::vector<std::string> translated(int argc, char** argv) {
-  std::vector<std::string> out;
-  for (int i = 0; i < argc; ++i) {
-    std::string word = argv[i];
-    if (word == "--json" && i + 1 < argc) word = std::string("--json=") + argv[++i];
-    if (word.rfind("--json=", 0) == 0) {
-      out.push_back("--benchmark_out=" + word.substr(7));
-      out.push_back("--benchmark_out_format=json");
-    } else {
-      out.push_back(word);
-    }
+/// The largest ratio to any layout of oneDNN, NaN without one.
+double best_onednn(const Contest& contest) {
+  double worst = std::nan("");
+  for (const Contender& c : contest.contenders()) {
+    if (c.name.rfind("onednn", 0) == 0) worst = std::fmax(worst, contest.ratio("ours", c.name));
   }
-  return out;
+  return worst;
+}
+
+std::string cell(double ratio) { return std::isnan(ratio) ? "-" : fmt::format("{:.2f}", ratio); }
+
+void print_head() {
+  fmt::print("SIMD target {}\n", steady::kernels::simd_target());
+  fmt::print("{:<8}{:<5}{:<14}{:>3}{:>10}{:>8}{:>7}{:>7}", "norm", "way", "N x C x H x W", "t",
+             "ours ms", "/floor", "/NT", "/dnn");
+  if (Peers) fmt::print("{:>8}{:>8}", "/torch", "/t.last");
+  fmt::print("\n");
+}
+
+nlohmann::json race(const Case& c, int rounds) {
+  set_threads(c.threads);
+  const Contest contest(c.contenders(), rounds);
+  const auto ratio = [&](const char* other) { return contest.ratio("ours", other); };
+  fmt::print("{:<8}{:<5}{:<14}{:>3}{:>10.4f}{:>8}{:>7}{:>7}", c.norm, c.backward ? "bwd" : "fwd",
+             c.shape, c.threads, contest.seconds("ours") * 1e3, cell(ratio("floor")),
+             cell(ratio("floor_nt")), cell(best_onednn(contest)));
+  if (Peers) fmt::print("{:>8}{:>8}", cell(ratio("torch")), cell(ratio("torch_last")));
+  fmt::print("\n");
+  std::fflush(stdout);
+  nlohmann::json row{{"name", c.name()}, {"elements", c.elements}};
+  for (const Contender& one : contest.contenders()) {
+    row["ms"][one.name] = contest.seconds(one.name) * 1e3;
+    if (one.name != "ours") row["ours_over"][one.name] = ratio(one.name.c_str());
+  }
+  return row;
+}
+
+/// Our kernels alone, under Google Benchmark.
+int google_benchmark(int argc, char** argv) {
+  for (const Case& c : all_cases({1, 2})) {
+    benchmark::RegisterBenchmark(c.name().c_str(),
+                                 [c](benchmark::State& state) {
+                                   set_threads(c.threads);
+                                   const Contenders contenders = c.contenders();
+                                   for (auto _ : state) contenders.front().run();
+                                   const auto bytes =
+                                       static_cast<double>(c.elements) * (c.backward ? 12 : 8);
+                                   state.counters["bytes/s"] = benchmark::Counter(
+                                       bytes, benchmark::Counter::kIsIterationInvariantRate);
+                                 })
+        ->UseRealTime()
+        ->Unit(benchmark::kMicrosecond);
+  }
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}
+
+/// Lets the kernels use this SIMD target alone; false when there is none of that name.
+bool cap_target(const std::string& name) {
+  for (const auto target : hwy::SupportedAndGeneratedTargets()) {
+    if (name != hwy::TargetName(target)) continue;
+    hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().Update(target);
+    return true;
+  }
+  return false;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::vector<std::string> words = translated(argc, argv);
-  std::vector<char*> pointers;
-  for (std::string& word : words) pointers.push_back(word.data());
-  int count = static_cast<int>(pointers.size());
-  benchmark::Initialize(&count, pointers.data());
-  if (benchmark::ReportUnrecognizedArguments(count, pointers.data())) return 2;
-  add_all();
-  benchmark::RunSpecifiedBenchmarks();
-  benchmark::Shutdown();
+  for (int i = 1; i < argc; ++i) {
+    if (std::string(argv[i]).rfind("--benchmark", 0) == 0) return google_benchmark(argc, argv);
+  }
+  CLI::App app{"Norms against memory, libtorch and oneDNN"};
+  std::string filter, target, json;
+  std::vector<int> threads{1, 2};
+  int rounds = 9;
+  app.add_option("--filter", filter, "a regular expression, e.g. layer/forward/.*threads:1");
+  app.add_option("--threads", threads, "numbers of threads")->delimiter(',');
+  app.add_option("--rounds", rounds, "at least 7 for a figure to keep")->check(CLI::Range(1, 1000));
+  app.add_option("--target", target, "SIMD target of our kernels and of the floors, e.g. AVX2");
+  app.add_option("--json", json, "file for all medians");
+  CLI11_PARSE(app, argc, argv);
+  if (!target.empty() && !cap_target(target)) {
+    fmt::print(stderr, "bench_norms: no SIMD target {} here\n", target);
+    return 2;
+  }
+  print_head();
+  const std::regex wanted(filter);
+  nlohmann::json table = nlohmann::json::array();
+  for (const Case& c : all_cases(threads)) {
+    if (std::regex_search(c.name(), wanted)) table.push_back(race(c, rounds));
+  }
+  if (!json.empty()) std::ofstream(json) << table.dump(1) << '\n';
 }
