@@ -1,5 +1,9 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <numeric>
+#include <steadygrad/core/error.hpp>
+#include <steadygrad/core/kernels/stream.hpp>
 #include <steadygrad/core/parallel.hpp>
 #include <steadygrad/layers/norm/layer_norm_kernel.hpp>
 
@@ -7,7 +11,7 @@
 #define HWY_TARGET_INCLUDE "layers/norm/layer_norm_kernel.cpp"
 #include <hwy/foreach_target.h>
 // After foreach_target, which fixes the target they are read for.
-#include <steadygrad/core/kernels/simd-inl.hpp>
+#include <steadygrad/core/kernels/stream-inl.hpp>
 #include <steadygrad/layers/norm/row_walk-inl.hpp>
 
 // Derivation, one row of D elements; m(.) is the mean over the row, u = dy, w = gamma * u:
@@ -25,12 +29,13 @@ namespace {
 
 template <class T>
 struct LayerNormForward {
-  std::int64_t width, period;
+  std::int64_t width, period, cycle;
   double eps;
   const T* x;
   detail::RowGains<T> gains;
   T* y;
-  T* stats;                 // may be null
+  T* stats;  // may be null
+  bool stream;
   const T* left = nullptr;  // with right: x, written here, is their sum
   const T* right = nullptr;
   T* sum = nullptr;
@@ -38,12 +43,13 @@ struct LayerNormForward {
 
 template <class T>
 struct LayerNormBackward {
-  std::int64_t width, period;
+  std::int64_t width, period, cycle;
   const T* x;
   const T* dy;
   const T* stats;
   detail::RowGains<T> gains;
   T* dx;
+  bool stream;
   const T* residual;  // may be null
 };
 
@@ -61,14 +67,37 @@ struct RowStats {
   T mean, mean_lo, rstd;
 };
 
-// Corrected two-pass: x - m is exact near the mean, so the second pass repairs the rounding of the
-// first. m + c/D is split into (mean, mean_lo), which makes x - mean exactly 0 for a constant row.
+/// Where in the gains row r begins: they repeat after `cycle` rows.
+template <class Work>
+HWY_INLINE std::int64_t first_gain(const Work& a, std::int64_t r) {
+  return a.cycle == 1 ? 0 : r % a.cycle * a.width;
+}
+
+/// Statistics in double: of a row whose squares overflow in float.
 template <class T>
-HWY_INLINE RowStats<T> row_statistics(const T* x, std::int64_t width, double sum, double eps) {
+RowStats<T> wide_statistics(const T* x, std::int64_t width, double eps) {
   const auto count = static_cast<double>(width);
-  const T m = static_cast<T>(sum / count);
+  double sum = 0, q = 0;
+  for (std::int64_t i = 0; i < width; ++i) sum += static_cast<double>(x[i]);
+  const double mean = sum / count;
+  for (std::int64_t i = 0; i < width; ++i) {
+    const double d = static_cast<double>(x[i]) - mean;
+    q += d * d;
+  }
+  const T high = static_cast<T>(mean);
+  return {high, static_cast<T>(mean - static_cast<double>(high)),
+          static_cast<T>(1.0 / std::sqrt(q / count + eps))};
+}
+
+/// Sums of x - m and its square.
+struct Deviations {
+  double c, q;
+};
+
+template <class T>
+HWY_INLINE Deviations deviations(const T* x, std::int64_t width, T m) {
   const Vec<T> vm = fill(m);
-  double c = 0, q = 0;
+  Deviations sums{0, 0};
   const std::int64_t block = sum_block<T>();
   for (std::int64_t base = 0; base < width; base += block) {
     Sum<T> sum_c, sum_q;
@@ -77,15 +106,34 @@ HWY_INLINE RowStats<T> row_statistics(const T* x, std::int64_t width, double sum
       sum_c.add(k, d);
       sum_q.add_product(k, d, d);
     });
-    c += static_cast<double>(sum_c.total());
-    q += static_cast<double>(sum_q.total());
+    sums.c += static_cast<double>(sum_c.total());
+    sums.q += static_cast<double>(sum_q.total());
   }
-  const double low = c / count;
-  const double var = (q - c * low) / count;
-  const T mean = static_cast<T>(static_cast<double>(m) + low);
-  const double rest = (static_cast<double>(m) - static_cast<double>(mean)) + low;
-  return {mean, static_cast<T>(rest),
-          static_cast<T>(1.0 / std::sqrt((var < 0 ? 0 : var) + eps))};  // a NaN stays one
+  return sums;
+}
+
+// Corrected two-pass: x - m is exact near the mean, so the second pass repairs the rounding of the
+// first. m + c/D is split into (mean, mean_lo), which makes x - mean exactly 0 for a constant row.
+template <class T>
+HWY_INLINE void block_statistics(const T* x, std::int64_t width, std::int64_t rows, double eps,
+                                 const double* sums, RowStats<T>* stats) {
+  const auto count = static_cast<double>(width);
+  T m[MostTogether];
+  Deviations d[MostTogether];
+  for (std::int64_t k = 0; k < rows; ++k) m[k] = static_cast<T>(sums[k] / count);
+  for (std::int64_t k = 0; k < rows; ++k) d[k] = deviations(x + k * width, width, m[k]);
+  for (std::int64_t k = 0; k < rows; ++k) {
+    const double low = d[k].c / count;
+    const double var = (d[k].q - d[k].c * low) / count;
+    const T mean = static_cast<T>(static_cast<double>(m[k]) + low);
+    const double rest = (static_cast<double>(m[k]) - static_cast<double>(mean)) + low;
+    stats[k] = {mean, static_cast<T>(rest),
+                static_cast<T>(1.0 / std::sqrt((var < 0 ? 0 : var) + eps))};  // a NaN stays one
+  }
+  for (std::int64_t k = 0; sizeof(T) == 4 && k < rows; ++k) {
+    if (d[k].q <= std::numeric_limits<double>::max()) continue;
+    stats[k] = wide_statistics(x + k * width, width, eps);
+  }
 }
 
 // Element `at` of x, made first where it is a sum.
@@ -100,135 +148,211 @@ HWY_INLINE Vec<T> input(const LayerNormForward<T>& a, std::int64_t at, auto part
   }
 }
 
-// Normalizes row r while it sums row r + 1: reads and writes of memory overlap. The sum of the
-// first row of a task goes through the same pieces, so no row's bits depend on its place.
+// The sum of a row, through the same pieces as normalized_row: no row's bits depend on its place.
 template <bool kSum, class T>
-HWY_FLATTEN void forward_rows(const LayerNormForward<T>& a, std::int64_t begin, std::int64_t end) {
-  const T* x = a.x + begin * a.width;
-  T* y = a.y + begin * a.width;
+HWY_INLINE double row_sum(const LayerNormForward<T>& a, std::int64_t r) {
   double sum = 0;
   for_pieces<T>(a.width, a.period, [&](std::int64_t i, std::int64_t, std::int64_t n) HWY_ATTR {
     Sum<T> s;
     for_vectors<T>(n, [&](std::int64_t j, auto part, int k)
-                          HWY_ATTR { s.add(k, input<kSum>(a, begin * a.width + i + j, part)); });
+                          HWY_ATTR { s.add(k, input<kSum>(a, r * a.width + i + j, part)); });
     sum += static_cast<double>(s.total());
   });
-  for (std::int64_t r = begin; r < end; ++r, x += a.width, y += a.width) {
-    const std::int64_t next = (r + 1 < end ? r + 1 : r) * a.width;
-    const RowStats<T> stats = row_statistics(x, a.width, sum, a.eps);
-    if (a.stats != nullptr) {
-      a.stats[3 * r] = stats.mean;
-      a.stats[3 * r + 1] = stats.mean_lo;
-      a.stats[3 * r + 2] = stats.rstd;
-    }
-    const Vec<T> mean = fill(stats.mean), rstd = fill(stats.rstd);
-    const Vec<T> low = fill(-stats.mean_lo * stats.rstd);
-    sum = 0;
-    for_pieces<T>(a.width, a.period, [&](std::int64_t i, std::int64_t at, std::int64_t n) HWY_ATTR {
-      Sum<T> s;
-      for_vectors<T>(n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
-        const Vec<T> xhat = fma(hn::Sub(load(x + i + j, part), mean), rstd, low);
-        const Vec<T> gamma = load(a.gains.gamma + ((at + j) & a.gains.gamma_mask), part);
-        const Vec<T> beta = load(a.gains.beta + ((at + j) & a.gains.beta_mask), part);
-        store(fma(xhat, gamma, beta), y + i + j, part);
-        s.add(k, input<kSum>(a, next + i + j, part));
-      });
-      sum += static_cast<double>(s.total());
-    });
-  }
+  return sum;
 }
 
-// One block of rows. dx of row r and the sums of row r + 1 in one loop, the parameter gradients in
-// the same pass: x and dy are read from memory once.
-template <class T, bool kInput, bool kParams, bool kResidual>
-HWY_FLATTEN void backward_block(const LayerNormBackward<T>& a, std::int64_t begin, std::int64_t end,
-                                T* dgamma, T* dbeta) {
-  const T* x = a.x + begin * a.width;
-  const T* dy = a.dy + begin * a.width;
-  const T* stats = a.stats + 3 * begin;
-  const auto count = static_cast<double>(a.width);
-  double s1 = 0, s2 = 0;
-  if constexpr (kInput) {
-    const Vec<T> mean = fill(stats[0]);
-    for_pieces<T>(a.width, a.period, [&](std::int64_t i, std::int64_t at, std::int64_t n) HWY_ATTR {
-      Sum<T> sum1, sum2;
-      for_vectors<T>(n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
-        const Vec<T> gamma = load(a.gains.gamma + ((at + j) & a.gains.gamma_mask), part);
-        const Vec<T> w = hn::Mul(load(dy + i + j, part), gamma);
-        sum1.add(k, w);
-        sum2.add_product(k, w, hn::Sub(load(x + i + j, part), mean));
-      });
-      s1 += static_cast<double>(sum1.total());
-      s2 += static_cast<double>(sum2.total());
+// Normalizes row r and returns the sum of row `next`: reads and writes of memory overlap.
+template <bool kSum, bool kStream, class T>
+HWY_INLINE double normalized_row(const LayerNormForward<T>& a, std::int64_t r, std::int64_t next,
+                                 const RowStats<T>& stats) {
+  const T* x = a.x + r * a.width;
+  T* y = a.y + r * a.width;
+  const std::int64_t first = first_gain(a, r);
+  const Vec<T> mean = fill(stats.mean), rstd = fill(stats.rstd);
+  const Vec<T> low = fill(-stats.mean_lo * stats.rstd);
+  double sum = 0;
+  for_pieces<T>(a.width, a.period, [&](std::int64_t i, std::int64_t at, std::int64_t n) HWY_ATTR {
+    const std::int64_t from = first + at;
+    Sum<T> s;
+    for_vectors<T>(n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
+      const Vec<T> xhat = fma(hn::Sub(load(x + i + j, part), mean), rstd, low);
+      const Vec<T> gamma = load(a.gains.gamma + ((from + j) & a.gains.gamma_mask), part);
+      const Vec<T> beta = load(a.gains.beta + ((from + j) & a.gains.beta_mask), part);
+      put<kStream>(fma(xhat, gamma, beta), y + i + j, part);
+      s.add(k, input<kSum>(a, next * a.width + i + j, part));
     });
+    sum += static_cast<double>(s.total());
+  });
+  return sum;
+}
+
+template <bool kSum, bool kStream, class T>
+HWY_FLATTEN void forward_rows(const LayerNormForward<T>& a, std::int64_t begin, std::int64_t end) {
+  const std::int64_t together = rows_together<T>(a.width);
+  double sums[MostTogether] = {};
+  RowStats<T> stats[MostTogether];
+  for (std::int64_t r = begin; r < std::min(begin + together, end); ++r) {
+    sums[r - begin] = row_sum<kSum>(a, r);
   }
-  for (std::int64_t r = begin; r < end; ++r, x += a.width, dy += a.width) {
-    const bool last = r + 1 == end;
-    const T* next_x = last ? x : x + a.width;
-    const T* next_dy = last ? dy : dy + a.width;
-    T* dx = kInput ? a.dx + r * a.width : nullptr;
-    const Vec<T> mean = fill(stats[0]), rstd = fill(stats[2]), low = fill(-stats[1] * stats[2]);
-    const Vec<T> mean_w = fill(static_cast<T>(s1 / count));
-    const Vec<T> mean_wx = fill(static_cast<T>((s2 - static_cast<double>(stats[1]) * s1) *
-                                               static_cast<double>(stats[2]) / count));
-    if (!last) stats += 3;
-    const Vec<T> next_mean = fill(stats[0]);
-    s1 = 0;
-    s2 = 0;
-    for_pieces<T>(a.width, a.period, [&](std::int64_t i, std::int64_t at, std::int64_t n) HWY_ATTR {
-      Sum<T> sum1, sum2;
-      for_vectors<T>(n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
-        const Vec<T> u = load(dy + i + j, part);
-        const Vec<T> xhat = fma(hn::Sub(load(x + i + j, part), mean), rstd, low);
-        if constexpr (kParams) {
-          T* dg = dgamma + at + j;
-          T* db = dbeta + at + j;
-          store(fma(u, xhat, load<T>(dg, part)), dg, part);
-          store(hn::Add(u, load<T>(db, part)), db, part);
+  for (std::int64_t first = begin; first < end; first += together) {
+    const std::int64_t rows = std::min(together, end - first);
+    block_statistics(a.x + first * a.width, a.width, rows, a.eps, sums, stats);
+    for (std::int64_t k = 0; k < rows; ++k) {
+      const std::int64_t r = first + k;
+      const std::int64_t next = r + together < end ? r + together : r;
+      sums[k] = normalized_row<kSum, kStream>(a, r, next, stats[k]);
+      if (a.stats == nullptr) continue;
+      a.stats[3 * r] = stats[k].mean;
+      a.stats[3 * r + 1] = stats[k].mean_lo;
+      a.stats[3 * r + 2] = stats[k].rstd;
+    }
+  }
+  end_stream<kStream>();
+}
+
+/// Sums over a row of w and of w * (x - mean).
+struct WeightedSums {
+  double s1, s2;
+};
+
+template <class T>
+HWY_INLINE WeightedSums weighted_sums(const LayerNormBackward<T>& a, std::int64_t r) {
+  const T* x = a.x + r * a.width;
+  const T* dy = a.dy + r * a.width;
+  const std::int64_t first = first_gain(a, r);
+  const Vec<T> mean = fill(a.stats[3 * r]);
+  WeightedSums sums{0, 0};
+  for_pieces<T>(a.width, a.period, [&](std::int64_t i, std::int64_t at, std::int64_t n) HWY_ATTR {
+    const std::int64_t from = first + at;
+    Sum<T> sum1, sum2;
+    for_vectors<T>(n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
+      const Vec<T> gamma = load(a.gains.gamma + ((from + j) & a.gains.gamma_mask), part);
+      const Vec<T> w = hn::Mul(load(dy + i + j, part), gamma);
+      sum1.add(k, w);
+      sum2.add_product(k, w, hn::Sub(load(x + i + j, part), mean));
+    });
+    sums.s1 += static_cast<double>(sum1.total());
+    sums.s2 += static_cast<double>(sum2.total());
+  });
+  return sums;
+}
+
+/// m(w) and m(w * xhat) of a row.
+template <class T>
+struct RowMeans {
+  T w, wx;
+};
+
+template <class T>
+HWY_INLINE RowMeans<T> row_means(const LayerNormBackward<T>& a, std::int64_t r,
+                                 const WeightedSums& s) {
+  const auto count = static_cast<double>(a.width);
+  const T* stats = a.stats + 3 * r;
+  return {static_cast<T>(s.s1 / count),
+          static_cast<T>((s.s2 - static_cast<double>(stats[1]) * s.s1) *
+                         static_cast<double>(stats[2]) / count)};
+}
+
+/// What backward_row does: dx, parameter gradients, a residual, streamed dx.
+template <bool input, bool params, bool residual, bool stream>
+struct Ways {
+  static constexpr bool Input = input, Params = params, Residual = residual, Stream = stream;
+};
+
+// dx of row r, its parameter gradients, and the sums of row `next`, in one loop.
+template <class W, class T>
+HWY_INLINE WeightedSums backward_row(const LayerNormBackward<T>& a, std::int64_t r,
+                                     std::int64_t next, const RowMeans<T>& means, T* dgamma,
+                                     T* dbeta) {
+  const T* x = a.x + r * a.width;
+  const T* dy = a.dy + r * a.width;
+  const T* next_x = a.x + next * a.width;
+  const T* next_dy = a.dy + next * a.width;
+  const T* stats = a.stats + 3 * r;
+  const std::int64_t first = first_gain(a, r), next_first = first_gain(a, next);
+  const Vec<T> mean = fill(stats[0]), rstd = fill(stats[2]), low = fill(-stats[1] * stats[2]);
+  const Vec<T> mean_w = fill(means.w), mean_wx = fill(means.wx);
+  const Vec<T> next_mean = fill(a.stats[3 * next]);
+  WeightedSums sums{0, 0};
+  for_pieces<T>(a.width, a.period, [&](std::int64_t i, std::int64_t at, std::int64_t n) HWY_ATTR {
+    const std::int64_t from = first + at, next_from = next_first + at;
+    Sum<T> sum1, sum2;
+    for_vectors<T>(n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
+      const Vec<T> u = load(dy + i + j, part);
+      const Vec<T> xhat = fma(hn::Sub(load(x + i + j, part), mean), rstd, low);
+      if constexpr (W::Params) {
+        T* dg = dgamma + from + j;
+        T* db = dbeta + from + j;
+        store(fma(u, xhat, load<T>(dg, part)), dg, part);
+        store(hn::Add(u, load<T>(db, part)), db, part);
+      }
+      if constexpr (W::Input) {
+        const Vec<T> gamma = load(a.gains.gamma + ((from + j) & a.gains.gamma_mask), part);
+        const Vec<T> p = fnma(xhat, mean_wx, hn::Sub(hn::Mul(u, gamma), mean_w));
+        Vec<T> d = hn::Mul(rstd, p);
+        if constexpr (W::Residual) {
+          d = hn::Add(load(a.residual + r * a.width + i + j, part), d);
         }
-        if constexpr (kInput) {
-          const Vec<T> gamma = load(a.gains.gamma + ((at + j) & a.gains.gamma_mask), part);
-          const Vec<T> p = fnma(xhat, mean_wx, hn::Sub(hn::Mul(u, gamma), mean_w));
-          Vec<T> d = hn::Mul(rstd, p);
-          if constexpr (kResidual) {
-            d = hn::Add(load(a.residual + r * a.width + i + j, part), d);
-          }
-          store(d, dx + i + j, part);
-          const Vec<T> w = hn::Mul(load(next_dy + i + j, part), gamma);
-          sum1.add(k, w);
-          sum2.add_product(k, w, hn::Sub(load(next_x + i + j, part), next_mean));
-        }
-      });
-      if constexpr (kInput) {
-        s1 += static_cast<double>(sum1.total());
-        s2 += static_cast<double>(sum2.total());
+        put<W::Stream>(d, a.dx + r * a.width + i + j, part);
+        const Vec<T> g = load(a.gains.gamma + ((next_from + j) & a.gains.gamma_mask), part);
+        const Vec<T> w = hn::Mul(load(next_dy + i + j, part), g);
+        sum1.add(k, w);
+        sum2.add_product(k, w, hn::Sub(load(next_x + i + j, part), next_mean));
       }
     });
+    if constexpr (W::Input) {
+      sums.s1 += static_cast<double>(sum1.total());
+      sums.s2 += static_cast<double>(sum2.total());
+    }
+  });
+  return sums;
+}
+
+// One block of rows; x and dy are read from memory once.
+template <class W, class T>
+HWY_FLATTEN void backward_block(const LayerNormBackward<T>& a, std::int64_t begin, std::int64_t end,
+                                T* dgamma, T* dbeta) {
+  const std::int64_t together = rows_together<T>(2 * a.width);
+  WeightedSums sums[MostTogether] = {};
+  RowMeans<T> means[MostTogether] = {};
+  for (std::int64_t r = begin; W::Input && r < std::min(begin + together, end); ++r) {
+    sums[r - begin] = weighted_sums(a, r);
   }
+  for (std::int64_t first = begin; first < end; first += together) {
+    const std::int64_t rows = std::min(together, end - first);
+    for (std::int64_t k = 0; k < rows; ++k) means[k] = row_means(a, first + k, sums[k]);
+    for (std::int64_t k = 0; k < rows; ++k) {
+      const std::int64_t r = first + k;
+      const std::int64_t next = r + together < end ? r + together : r;
+      sums[k] = backward_row<W>(a, r, next, means[k], dgamma, dbeta);
+    }
+  }
+  end_stream<W::Stream>();
 }
 
 template <class T>
 void backward_rows(const LayerNormBackward<T>& a, std::int64_t begin, std::int64_t end, T* dgamma,
                    T* dbeta) {
-  if (a.dx == nullptr) {
-    backward_block<T, false, true, false>(a, begin, end, dgamma, dbeta);
-  } else if (dgamma == nullptr && a.residual == nullptr) {
-    backward_block<T, true, false, false>(a, begin, end, dgamma, dbeta);
-  } else if (dgamma == nullptr) {
-    backward_block<T, true, false, true>(a, begin, end, dgamma, dbeta);
-  } else if (a.residual == nullptr) {
-    backward_block<T, true, true, false>(a, begin, end, dgamma, dbeta);
-  } else {
-    backward_block<T, true, true, true>(a, begin, end, dgamma, dbeta);
+  const auto run = [&](auto ways) { backward_block<decltype(ways)>(a, begin, end, dgamma, dbeta); };
+  const bool params = dgamma != nullptr;
+  if (a.dx == nullptr) return run(Ways<false, true, false, false>{});
+  if (a.residual != nullptr) {
+    return params ? run(Ways<true, true, true, false>{}) : run(Ways<true, false, true, false>{});
   }
+  if (a.stream) {
+    return params ? run(Ways<true, true, false, true>{}) : run(Ways<true, false, false, true>{});
+  }
+  params ? run(Ways<true, true, false, false>{}) : run(Ways<true, false, false, false>{});
 }
 
 template <class T>
 void forward_task(const LayerNormForward<T>& a, std::int64_t begin, std::int64_t end) {
-  if (a.sum == nullptr) {
-    forward_rows<false>(a, begin, end);
+  if (a.sum != nullptr) {
+    forward_rows<true, false>(a, begin, end);
+  } else if (a.stream) {
+    forward_rows<false, true>(a, begin, end);
   } else {
-    forward_rows<true>(a, begin, end);
+    forward_rows<false, false>(a, begin, end);
   }
 }
 
@@ -287,6 +411,23 @@ auto backward_worker() {
   }
 }
 
+void check(const char* op, const RowShape& shape) {
+  if (shape.width >= 1 && shape.affine > shape.width && shape.affine % shape.width == 0) return;
+  RowPlan::check(op, shape);
+}
+
+/// Rows after which the gains repeat.
+std::int64_t gain_cycle(const RowShape& shape) {
+  return std::max<std::int64_t>(shape.affine / shape.width, 1);
+}
+
+template <class T>
+bool streams(const RowShape& shape, const RowPlan& plan, std::int64_t arrays, const T* out) {
+  constexpr auto Size = static_cast<std::int64_t>(sizeof(T));
+  return kernels::streams(arrays * shape.elements() * Size, out,
+                          std::gcd(shape.width, plan.period) * Size);
+}
+
 }  // namespace
 
 template <class T>
@@ -294,7 +435,7 @@ void layer_norm_forward(const RowShape& shape, double eps, std::span<const T> x,
                         std::span<const T> gamma, std::span<const T> beta, std::span<T> y,
                         std::span<T> stats) {
   const char* op = "layer_norm_forward";
-  RowPlan::check(op, shape);
+  check(op, shape);
   check_span(op, "x", x.size(), shape.elements(), false);
   check_span(op, "gamma", gamma.size(), shape.affine, true);
   check_span(op, "beta", beta.size(), shape.affine, true);
@@ -302,8 +443,9 @@ void layer_norm_forward(const RowShape& shape, double eps, std::span<const T> x,
   check_span(op, "stats", stats.size(), 3 * shape.rows, true);
   const RowPlan plan(shape);
   const RepeatedGains<T> gains(shape, gamma, beta);
-  const LayerNormForward<T> work{shape.width,  plan.period, eps,         x.data(),
-                                 gains.view(), y.data(),    stats.data()};
+  const LayerNormForward<T> work{shape.width, plan.period,  gain_cycle(shape),
+                                 eps,         x.data(),     gains.view(),
+                                 y.data(),    stats.data(), streams(shape, plan, 2, y.data())};
   const auto worker = forward_worker<T>();
   parallel_for(shape.rows, plan.task_rows,
                [&](std::int64_t begin, std::int64_t end) { worker(work, begin, end); });
@@ -325,14 +467,18 @@ void add_layer_norm_forward(const RowShape& shape, double eps, std::span<const T
   check_span(op, "stats", stats.size(), 3 * shape.rows, true);
   const RowPlan plan(shape);
   const RepeatedGains<T> gains(shape, gamma, beta);
-  const LayerNormForward<T> work{shape.width, plan.period,  eps,         sum.data(),   gains.view(),
-                                 y.data(),    stats.data(), left.data(), right.data(), sum.data()};
+  const LayerNormForward<T> work{
+      shape.width, plan.period,  1,     eps,         sum.data(),   gains.view(),
+      y.data(),    stats.data(), false, left.data(), right.data(), sum.data()};
   const auto worker = forward_worker<T>();
   parallel_for(shape.rows, plan.task_rows,
                [&](std::int64_t begin, std::int64_t end) { worker(work, begin, end); });
 }
 
-std::int64_t layer_norm_workspace(const RowShape& shape) { return RowPlan(shape).partials(2); }
+std::int64_t layer_norm_workspace(const RowShape& shape) {
+  const RowPlan plan(shape);
+  return plan.blocks * 2 * std::max(plan.period, shape.affine);
+}
 
 template <class T>
 void layer_norm_backward(const RowShape& shape, std::span<const T> x, std::span<const T> dy,
@@ -340,7 +486,7 @@ void layer_norm_backward(const RowShape& shape, std::span<const T> x, std::span<
                          std::span<T> dgamma, std::span<T> dbeta, std::span<T> workspace,
                          std::span<const T> residual) {
   const char* op = "layer_norm_backward";
-  RowPlan::check(op, shape);
+  check(op, shape);
   check_span(op, "x", x.size(), shape.elements(), false);
   check_span(op, "dy", dy.size(), shape.elements(), false);
   check_span(op, "gamma", gamma.size(), shape.affine, true);
@@ -354,15 +500,18 @@ void layer_norm_backward(const RowShape& shape, std::span<const T> x, std::span<
   if (dx.empty() && !params) return;
   const RowPlan plan(shape);
   const RepeatedGains<T> gains(shape, gamma, {});
-  const LayerNormBackward<T> work{shape.width,  plan.period,  x.data(),  dy.data(),
-                                  stats.data(), gains.view(), dx.data(), residual.data()};
+  const std::int64_t columns = std::max(plan.period, shape.affine);
+  const LayerNormBackward<T> work{shape.width,    plan.period, gain_cycle(shape),
+                                  x.data(),       dy.data(),   stats.data(),
+                                  gains.view(),   dx.data(),   streams(shape, plan, 3, dx.data()),
+                                  residual.data()};
   const auto worker = backward_worker<T>();
   parallel_for(plan.blocks, plan.task_blocks, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t block = first; block < last; ++block) {
-      T* partial = params ? workspace.data() + block * 2 * plan.period : nullptr;
-      if (params) std::fill_n(partial, 2 * plan.period, T(0));
+      T* partial = params ? workspace.data() + block * 2 * columns : nullptr;
+      if (params) std::fill_n(partial, 2 * columns, T(0));
       worker(work, block * plan.block_rows, std::min(shape.rows, (block + 1) * plan.block_rows),
-             partial, params ? partial + plan.period : nullptr);
+             partial, params ? partial + columns : nullptr);
     }
   });
   if (!dgamma.empty()) detail::merge_partials(shape, workspace.data(), 2, 0, dgamma);

@@ -12,6 +12,8 @@
 // gamma 1, beta 0, an output nobody needs. Outputs are assigned, never added to, and overlap no
 // other argument. Sizes that do not match throw ShapeError first. Bits do not depend on the number
 // of threads, nor a row's bits on the other rows.
+// layer_norm_forward and layer_norm_backward take an affine width that is a multiple of the width
+// as well: row r has the gains that begin at r * width modulo affine.
 
 namespace steady {
 

@@ -1,5 +1,8 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <numeric>
+#include <steadygrad/core/kernels/stream.hpp>
 #include <steadygrad/core/parallel.hpp>
 #include <steadygrad/layers/norm/rms_norm_kernel.hpp>
 #include <type_traits>
@@ -8,7 +11,7 @@
 #define HWY_TARGET_INCLUDE "layers/norm/rms_norm_kernel.cpp"
 #include <hwy/foreach_target.h>
 // After foreach_target, which fixes the target they are read for.
-#include <steadygrad/core/kernels/simd-inl.hpp>
+#include <steadygrad/core/kernels/stream-inl.hpp>
 #include <steadygrad/layers/norm/row_walk-inl.hpp>
 
 // Derivation, one row of D elements; m(.) is the mean over the row, u = dy, g the gain, w = g * u:
@@ -33,8 +36,9 @@ struct RmsNormWork {
   const T* x;
   const T* dy;  // backward
   detail::RowGains<T> gains;
-  T* out;                   // y or dx, dx may be null
-  T* stats;                 // written by forward where not null, read by backward
+  T* out;    // y or dx, dx may be null
+  T* stats;  // written by forward where not null, read by backward
+  bool stream = false;
   const T* left = nullptr;  // forward, with right: x, written to sum, is their sum
   const T* right = nullptr;
   T* sum = nullptr;
@@ -67,113 +71,186 @@ HWY_INLINE Vec<T> input(const RmsNormWork<T>& a, std::int64_t at, auto part) {
   }
 }
 
-// Scales row r while it sums the squares of row r + 1: reads and writes of memory overlap. The
-// first row of a task is summed through the same pieces, so no row's bits depend on its place.
+/// Sum of squares in double: of a row whose squares overflow in float.
+template <class T>
+double wide_sum(const T* x, std::int64_t width) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < width; ++i) {
+    sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  }
+  return sum;
+}
+
+// The sum of a row's squares, through the same pieces as scaled_row: no row's bits depend on its
+// place.
 template <bool kSum, class T>
-HWY_FLATTEN void forward_rows(const RmsNormWork<T>& a, std::int64_t begin, std::int64_t end) {
-  const T* x = a.x + begin * a.width;
-  T* y = a.out + begin * a.width;
+HWY_INLINE double row_sum(const RmsNormWork<T>& a, std::int64_t r) {
   double sum = 0;
   for_pieces<T>(a.width, a.period, [&](std::int64_t i, std::int64_t, std::int64_t n) HWY_ATTR {
     Sum<T> s;
     for_vectors<T>(n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
-      const Vec<T> v = input<kSum>(a, begin * a.width + i + j, part);
+      const Vec<T> v = input<kSum>(a, r * a.width + i + j, part);
       s.add_product(k, v, v);
     });
     sum += static_cast<double>(s.total());
   });
-  for (std::int64_t r = begin; r < end; ++r, x += a.width, y += a.width) {
-    const std::int64_t next = (r + 1 < end ? r + 1 : r) * a.width;
-    const T scale = static_cast<T>(1.0 / std::sqrt(sum / static_cast<double>(a.width) + a.eps));
-    if (a.stats != nullptr) a.stats[r] = scale;
-    const Vec<T> rstd = fill(scale);
-    sum = 0;
-    for_pieces<T>(a.width, a.period, [&](std::int64_t i, std::int64_t at, std::int64_t n) HWY_ATTR {
-      Sum<T> s;
-      for_vectors<T>(n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
-        const Vec<T> xhat = hn::Mul(load(x + i + j, part), rstd);
-        store(hn::Mul(xhat, gain(a, at + j, part)), y + i + j, part);
-        const Vec<T> v = input<kSum>(a, next + i + j, part);
-        s.add_product(k, v, v);
-      });
-      sum += static_cast<double>(s.total());
-    });
-  }
+  return sum;
 }
 
-// One block of rows. dx of row r and the sum w * x of row r + 1 in one loop, the parameter gradient
-// in the same pass: x and dy are read from memory once.
-template <class T, bool kInput, bool kParams, bool kResidual>
+// Scales row r and returns the sum of squares of row `next`: reads and writes of memory overlap.
+template <bool kSum, bool kStream, class T>
+HWY_INLINE double scaled_row(const RmsNormWork<T>& a, std::int64_t r, std::int64_t next, T scale) {
+  const T* x = a.x + r * a.width;
+  T* y = a.out + r * a.width;
+  const Vec<T> rstd = fill(scale);
+  double sum = 0;
+  for_pieces<T>(a.width, a.period, [&](std::int64_t i, std::int64_t at, std::int64_t n) HWY_ATTR {
+    Sum<T> s;
+    for_vectors<T>(n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
+      const Vec<T> xhat = hn::Mul(load(x + i + j, part), rstd);
+      put<kStream>(hn::Mul(xhat, gain(a, at + j, part)), y + i + j, part);
+      const Vec<T> v = input<kSum>(a, next * a.width + i + j, part);
+      s.add_product(k, v, v);
+    });
+    sum += static_cast<double>(s.total());
+  });
+  return sum;
+}
+
+template <bool kSum, bool kStream, class T>
+HWY_FLATTEN void forward_rows(const RmsNormWork<T>& a, std::int64_t begin, std::int64_t end) {
+  const std::int64_t together = rows_together<T>(a.width);
+  const auto count = static_cast<double>(a.width);
+  double sums[MostTogether] = {};
+  T scales[MostTogether];
+  for (std::int64_t r = begin; r < std::min(begin + together, end); ++r) {
+    sums[r - begin] = row_sum<kSum>(a, r);
+  }
+  for (std::int64_t first = begin; first < end; first += together) {
+    const std::int64_t rows = std::min(together, end - first);
+    for (std::int64_t k = 0; sizeof(T) == 4 && k < rows; ++k) {
+      if (sums[k] <= std::numeric_limits<double>::max()) continue;
+      sums[k] = wide_sum(a.x + (first + k) * a.width, a.width);
+    }
+    for (std::int64_t k = 0; k < rows; ++k) {
+      scales[k] = static_cast<T>(1.0 / std::sqrt(sums[k] / count + a.eps));
+    }
+    for (std::int64_t k = 0; k < rows; ++k) {
+      const std::int64_t r = first + k;
+      const std::int64_t next = r + together < end ? r + together : r;
+      sums[k] = scaled_row<kSum, kStream>(a, r, next, scales[k]);
+      if (a.stats != nullptr) a.stats[r] = scales[k];
+    }
+  }
+  end_stream<kStream>();
+}
+
+// The sum over a row of w * x.
+template <class T>
+HWY_INLINE double weighted_sum(const RmsNormWork<T>& a, std::int64_t r) {
+  const T* x = a.x + r * a.width;
+  const T* dy = a.dy + r * a.width;
+  double sum = 0;
+  for_pieces<T>(a.width, a.period, [&](std::int64_t i, std::int64_t at, std::int64_t n) HWY_ATTR {
+    Sum<T> s;
+    for_vectors<T>(n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
+      const Vec<T> w = hn::Mul(load(dy + i + j, part), gain(a, at + j, part));
+      s.add_product(k, w, load(x + i + j, part));
+    });
+    sum += static_cast<double>(s.total());
+  });
+  return sum;
+}
+
+/// What backward_row does: dx, parameter gradient, a residual, streamed dx.
+template <bool input, bool params, bool residual, bool stream>
+struct Ways {
+  static constexpr bool Input = input, Params = params, Residual = residual, Stream = stream;
+};
+
+// dx of row r, its parameter gradient, and the sum w * x of row `next`, in one loop.
+template <class W, class T>
+HWY_INLINE double backward_row(const RmsNormWork<T>& a, std::int64_t r, std::int64_t next,
+                               T mean_of_wx, T* dgamma) {
+  const T* x = a.x + r * a.width;
+  const T* dy = a.dy + r * a.width;
+  const T* next_x = a.x + next * a.width;
+  const T* next_dy = a.dy + next * a.width;
+  const Vec<T> rstd = fill(a.stats[r]);
+  const Vec<T> mean_wx = fill(mean_of_wx);
+  double sum = 0;
+  for_pieces<T>(a.width, a.period, [&](std::int64_t i, std::int64_t at, std::int64_t n) HWY_ATTR {
+    Sum<T> s;
+    for_vectors<T>(n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
+      const Vec<T> u = load(dy + i + j, part);
+      const Vec<T> xhat = hn::Mul(load(x + i + j, part), rstd);
+      if constexpr (W::Params) {
+        T* dg = dgamma + at + j;
+        store(fma(u, xhat, load<T>(dg, part)), dg, part);
+      }
+      if constexpr (W::Input) {
+        const Vec<T> g = gain(a, at + j, part);
+        Vec<T> d = hn::Mul(rstd, fnma(xhat, mean_wx, hn::Mul(u, g)));
+        if constexpr (W::Residual) {
+          d = hn::Add(load(a.residual + r * a.width + i + j, part), d);
+        }
+        put<W::Stream>(d, a.out + r * a.width + i + j, part);
+        const Vec<T> w = hn::Mul(load(next_dy + i + j, part), g);
+        s.add_product(k, w, load(next_x + i + j, part));
+      }
+    });
+    if constexpr (W::Input) sum += static_cast<double>(s.total());
+  });
+  return sum;
+}
+
+// One block of rows; x and dy are read from memory once.
+template <class W, class T>
 HWY_FLATTEN void backward_block(const RmsNormWork<T>& a, std::int64_t begin, std::int64_t end,
                                 T* dgamma) {
-  const T* x = a.x + begin * a.width;
-  const T* dy = a.dy + begin * a.width;
-  double sum = 0;
-  if constexpr (kInput) {
-    for_pieces<T>(a.width, a.period, [&](std::int64_t i, std::int64_t at, std::int64_t n) HWY_ATTR {
-      Sum<T> s;
-      for_vectors<T>(n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
-        const Vec<T> w = hn::Mul(load(dy + i + j, part), gain(a, at + j, part));
-        s.add_product(k, w, load(x + i + j, part));
-      });
-      sum += static_cast<double>(s.total());
-    });
+  const std::int64_t together = rows_together<T>(2 * a.width);
+  double sums[MostTogether] = {};
+  T means[MostTogether] = {};
+  for (std::int64_t r = begin; W::Input && r < std::min(begin + together, end); ++r) {
+    sums[r - begin] = weighted_sum(a, r);
   }
-  for (std::int64_t r = begin; r < end; ++r, x += a.width, dy += a.width) {
-    const T* next_x = r + 1 < end ? x + a.width : x;
-    const T* next_dy = r + 1 < end ? dy + a.width : dy;
-    T* dx = kInput ? a.out + r * a.width : nullptr;
-    const T scale = a.stats[r];
-    const Vec<T> rstd = fill(scale);
-    const Vec<T> mean_wx =
-        fill(static_cast<T>(sum * static_cast<double>(scale) / static_cast<double>(a.width)));
-    sum = 0;
-    for_pieces<T>(a.width, a.period, [&](std::int64_t i, std::int64_t at, std::int64_t n) HWY_ATTR {
-      Sum<T> s;
-      for_vectors<T>(n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
-        const Vec<T> u = load(dy + i + j, part);
-        const Vec<T> xhat = hn::Mul(load(x + i + j, part), rstd);
-        if constexpr (kParams) {
-          T* dg = dgamma + at + j;
-          store(fma(u, xhat, load<T>(dg, part)), dg, part);
-        }
-        if constexpr (kInput) {
-          const Vec<T> g = gain(a, at + j, part);
-          Vec<T> d = hn::Mul(rstd, fnma(xhat, mean_wx, hn::Mul(u, g)));
-          if constexpr (kResidual) {
-            d = hn::Add(load(a.residual + r * a.width + i + j, part), d);
-          }
-          store(d, dx + i + j, part);
-          const Vec<T> w = hn::Mul(load(next_dy + i + j, part), g);
-          s.add_product(k, w, load(next_x + i + j, part));
-        }
-      });
-      if constexpr (kInput) sum += static_cast<double>(s.total());
-    });
+  for (std::int64_t first = begin; first < end; first += together) {
+    const std::int64_t rows = std::min(together, end - first);
+    for (std::int64_t k = 0; k < rows; ++k) {
+      means[k] = static_cast<T>(sums[k] * static_cast<double>(a.stats[first + k]) /
+                                static_cast<double>(a.width));
+    }
+    for (std::int64_t k = 0; k < rows; ++k) {
+      const std::int64_t r = first + k;
+      const std::int64_t next = r + together < end ? r + together : r;
+      sums[k] = backward_row<W>(a, r, next, means[k], dgamma);
+    }
   }
+  end_stream<W::Stream>();
 }
 
 template <class T>
 void backward_rows(const RmsNormWork<T>& a, std::int64_t begin, std::int64_t end, T* dgamma) {
-  if (a.out == nullptr) {
-    backward_block<T, false, true, false>(a, begin, end, dgamma);
-  } else if (dgamma == nullptr && a.residual == nullptr) {
-    backward_block<T, true, false, false>(a, begin, end, dgamma);
-  } else if (dgamma == nullptr) {
-    backward_block<T, true, false, true>(a, begin, end, dgamma);
-  } else if (a.residual == nullptr) {
-    backward_block<T, true, true, false>(a, begin, end, dgamma);
-  } else {
-    backward_block<T, true, true, true>(a, begin, end, dgamma);
+  const auto run = [&](auto ways) { backward_block<decltype(ways)>(a, begin, end, dgamma); };
+  const bool params = dgamma != nullptr;
+  if (a.out == nullptr) return run(Ways<false, true, false, false>{});
+  if (a.residual != nullptr) {
+    return params ? run(Ways<true, true, true, false>{}) : run(Ways<true, false, true, false>{});
   }
+  if (a.stream) {
+    return params ? run(Ways<true, true, false, true>{}) : run(Ways<true, false, false, true>{});
+  }
+  params ? run(Ways<true, true, false, false>{}) : run(Ways<true, false, false, false>{});
 }
 
 template <class T>
 void forward_task(const RmsNormWork<T>& a, std::int64_t begin, std::int64_t end) {
-  if (a.sum == nullptr) {
-    forward_rows<false>(a, begin, end);
+  if (a.sum != nullptr) {
+    forward_rows<true, false>(a, begin, end);
+  } else if (a.stream) {
+    forward_rows<false, true>(a, begin, end);
   } else {
-    forward_rows<true>(a, begin, end);
+    forward_rows<false, false>(a, begin, end);
   }
 }
 
@@ -235,6 +312,13 @@ T gain_offset(bool unit_offset, std::span<const T> gamma) {
   return unit_offset && !gamma.empty() ? T(1) : T(0);
 }
 
+template <class T>
+bool streams(const RowShape& shape, const RowPlan& plan, std::int64_t arrays, const T* out) {
+  constexpr auto Size = static_cast<std::int64_t>(sizeof(T));
+  return kernels::streams(arrays * shape.elements() * Size, out,
+                          std::gcd(shape.width, plan.period) * Size);
+}
+
 }  // namespace
 
 template <class T>
@@ -248,9 +332,9 @@ void rms_norm_forward(const RowShape& shape, double eps, bool unit_offset, std::
   check_span(op, "stats", stats.size(), shape.rows, true);
   const RowPlan plan(shape);
   const RepeatedGains<T> gains(shape, gamma, {});
-  const RmsNormWork<T> work{shape.width, plan.period, eps,          gain_offset(unit_offset, gamma),
-                            x.data(),    nullptr,     gains.view(), y.data(),
-                            stats.data()};
+  const RmsNormWork<T> work{
+      shape.width,  plan.period, eps,          gain_offset(unit_offset, gamma),  x.data(), nullptr,
+      gains.view(), y.data(),    stats.data(), streams(shape, plan, 2, y.data())};
   const auto worker = forward_worker<T>();
   parallel_for(shape.rows, plan.task_rows,
                [&](std::int64_t begin, std::int64_t end) { worker(work, begin, end); });
@@ -274,8 +358,8 @@ void add_rms_norm_forward(const RowShape& shape, double eps, bool unit_offset,
   const RmsNormWork<T> work{
       shape.width,  plan.period, eps,          gain_offset(unit_offset, gamma),
       sum.data(),   nullptr,     gains.view(), y.data(),
-      stats.data(), left.data(), right.data(), sum.data(),
-      nullptr};
+      stats.data(), false,       left.data(),  right.data(),
+      sum.data(),   nullptr};
   const auto worker = forward_worker<T>();
   parallel_for(shape.rows, plan.task_rows,
                [&](std::int64_t begin, std::int64_t end) { worker(work, begin, end); });
@@ -310,6 +394,7 @@ void rms_norm_backward(const RowShape& shape, bool unit_offset, std::span<const 
                             gains.view(),
                             dx.data(),
                             const_cast<T*>(stats.data()),
+                            streams(shape, plan, 3, dx.data()),
                             nullptr,
                             nullptr,
                             nullptr,

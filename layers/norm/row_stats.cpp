@@ -20,13 +20,15 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; 
 RowPlan::RowPlan(const RowShape& shape) {
   const auto [rows, width, affine] = shape;
   if (rows == 0 || width == 0) return;
-  period = affine;
+  period = std::min(affine, width);
   if (affine < width && affine < PeriodLimit) {
     period = affine * std::min(PeriodLimit / affine, width / affine);
   }
   const std::int64_t repeats = ceil_div(width, period);
+  const std::int64_t cycle =
+      std::max<std::int64_t>(affine / width, 1);  // rows of a partial's width
   block_rows = repeats > 1 ? std::max<std::int64_t>(BlockRows / repeats, 1)
-                           : std::clamp(ceil_div(rows, 8), TaskRows, BlockRows);
+                           : std::clamp(ceil_div(rows, 8), TaskRows, cycle * BlockRows);
   blocks = ceil_div(rows, block_rows);
   task_rows = std::max(TaskElements / width, TaskRows);
   task_blocks = std::max<std::int64_t>(TaskElements / (block_rows * width), 1);
@@ -60,7 +62,7 @@ alignas(64) constexpr std::array<float, 64> ZerosF{};
 template <class T>
 const T* repeat(const RowShape& shape, std::int64_t period, std::span<const T> values,
                 std::span<T> room) {
-  if (period == shape.affine) return values.data();
+  if (period == std::min(shape.affine, shape.width)) return values.data();
   for (std::int64_t base = 0; base < period; base += shape.affine) {
     std::copy(values.begin(), values.end(), room.begin() + base);
   }
@@ -99,12 +101,13 @@ template <class T>
 void merge_partials(const RowShape& shape, const T* partials, std::int64_t kinds, std::int64_t kind,
                     std::span<T> out) {
   const RowPlan plan(shape);
+  const std::int64_t columns = std::max(plan.period, shape.affine);
   parallel_for(shape.affine, MergeColumns, [&](std::int64_t begin, std::int64_t end) {
     std::array<double, MergeColumns> sum{};
     const auto count = static_cast<std::size_t>(end - begin);
     for (std::int64_t block = 0; block < plan.blocks; ++block) {
-      const T* p = partials + (block * kinds + kind) * plan.period + begin;
-      for (std::int64_t base = 0; base < plan.period; base += shape.affine) {
+      const T* p = partials + (block * kinds + kind) * columns + begin;
+      for (std::int64_t base = 0; base < columns; base += shape.affine) {
         for (std::size_t c = 0; c < count; ++c) {
           sum[c] += static_cast<double>(p[static_cast<std::size_t>(base) + c]);
         }

@@ -9,7 +9,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <steadygrad/core/kernels/simd-inl.hpp>
+#include <steadygrad/core/kernels/rows-inl.hpp>
 
 HWY_BEFORE_NAMESPACE();
 namespace steady {

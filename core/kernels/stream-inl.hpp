@@ -1,0 +1,43 @@
+// Stores past the caches, chosen by the rule of stream.hpp; read once per SIMD target, like
+// simd-inl.hpp.
+
+#if defined(STEADY_CORE_KERNELS_STREAM_INL_HPP) == defined(HWY_TARGET_TOGGLE)
+#ifdef STEADY_CORE_KERNELS_STREAM_INL_HPP
+#undef STEADY_CORE_KERNELS_STREAM_INL_HPP
+#else
+#define STEADY_CORE_KERNELS_STREAM_INL_HPP
+#endif
+
+#include <hwy/cache_control.h>
+
+#include <steadygrad/core/kernels/simd-inl.hpp>
+
+HWY_BEFORE_NAMESPACE();
+namespace steady {
+namespace HWY_NAMESPACE {
+
+/// store(); with kStream whole vectors go past the caches.
+template <bool kStream, class T>
+HWY_INLINE void put(Vec<T> v, T* p, Whole part) {
+  if constexpr (kStream) {
+    hn::Stream(v, Tag<T>(), p);
+  } else {
+    store(v, p, part);
+  }
+}
+template <bool kStream, class T>
+HWY_INLINE void put(Vec<T> v, T* p, Part part) {
+  store(v, p, part);
+}
+
+/// At the end of a task that streamed: other threads see what it wrote.
+template <bool kStream>
+HWY_INLINE void end_stream() {
+  if (kStream) hwy::FlushStream();
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace steady
+HWY_AFTER_NAMESPACE();
+
+#endif
