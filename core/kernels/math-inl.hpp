@@ -70,11 +70,21 @@ HWY_INLINE Float exp(Float x, Float low) {
 }
 HWY_INLINE Float exp(Float x) { return exp(x, fill(0.0F)); }
 
-/// exp(x) for x <= 0, 0 below -87.3: one step less, for softmax.
+/// exp(x) for x <= 0, 0 below -87.3: fewer steps, for softmax. n = round(x log2 e) is what stands
+/// in the last bits of x log2 e + 3/2 2^23; 127 more make it the exponent of 2^n.
 HWY_INLINE Float exp_flushed(Float x) {
-  const Exponential e(at_least(x, -87.5F), fill(0.0F));
-  const Float v = hn::Mul(hn::Add(e.m, fill(1.0F)), power_of_two(e.n));
-  return hn::IfThenElse(hn::Lt(x, fill(-87.3F)), fill(0.0F), v);
+  const Tag<float> d;
+  const hn::RebindToSigned<Tag<float>> di;
+  const Float magic = fill(12582912.0F + 127.0F);
+  const Float shifted = fma(x, fill(1.44269504F), magic);
+  const Float n = hn::Sub(shifted, magic);
+  const Float r = fnma(n, fill(-2.12194440e-4F), fnma(n, fill(0.693359375F), x));
+  const Float q = polynomial(r, 4.999999404e-01F, 1.666651517e-01F, 4.166845605e-02F,
+                             8.369403891e-03F, 1.381319831e-03F);
+  const Float m = fma(hn::Mul(r, r), q, r);
+  const Float power = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, shifted)));
+  const Float v = hn::Mul(hn::Add(m, fill(1.0F)), power);
+  return hn::IfThenZeroElse(hn::Lt(x, fill(-87.3F)), v);
 }
 
 /// x = 2^e (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)):  log x = e log 2 + f - f^2 / 2 + f^3 p(f).

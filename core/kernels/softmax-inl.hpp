@@ -18,31 +18,31 @@ namespace HWY_NAMESPACE {
 /// Elements summed in float lanes before the sum goes on in double.
 constexpr std::int64_t SumBlock = 2048;
 
-HWY_INLINE math::Float larger(math::Float a, math::Float b) {
-  return hn::IfThenElse(hn::Gt(b, a), b, a);
-}
+/// Four vectors of largest elements so far: independent chains. NaN may or may not be passed over:
+/// a row that holds one is NaN through its sum.
+struct Largest {
+  math::Float part[4];
 
-/// Largest element that is not NaN, -inf for none. Elements read twice do no harm to a maximum.
+  // Spelled out: an implicit constructor would not be compiled for the target.
+  HWY_INLINE Largest() : part{lowest(), lowest(), lowest(), lowest()} {}
+  HWY_INLINE void add(int k, math::Float v, Whole) { part[k] = hn::Max(v, part[k]); }
+  HWY_INLINE void add(int k, math::Float v, Part p) {
+    const auto inside = hn::FirstN(Tag<float>(), static_cast<std::size_t>(p.count));
+    part[k] = hn::Max(hn::IfThenElse(inside, v, lowest()), part[k]);
+  }
+  /// -inf for none.
+  [[nodiscard]] HWY_INLINE float total() const {
+    const math::Float v = hn::Max(hn::Max(part[0], part[1]), hn::Max(part[2], part[3]));
+    return hn::GetLane(hn::MaxOfLanes(Tag<float>(), v));
+  }
+  static HWY_INLINE math::Float lowest() { return fill(-std::numeric_limits<float>::infinity()); }
+};
+
 HWY_INLINE float row_max(const float* x, std::int64_t width) {
-  const std::int64_t step = lanes<float>();
-  const math::Float lowest = fill(-std::numeric_limits<float>::infinity());
-  const Tag<float> d;
-  if (width < step) {
-    const math::Float v = load(x, Part{width});
-    const math::Float inside =
-        hn::IfThenElse(hn::FirstN(d, static_cast<std::size_t>(width)), v, lowest);
-    return hn::GetLane(hn::MaxOfLanes(d, larger(lowest, inside)));
-  }
-  math::Float m0 = lowest;
-  math::Float m1 = lowest;
-  std::int64_t i = 0;
-  for (; i + 2 * step <= width; i += 2 * step) {
-    m0 = larger(m0, load(x + i, Whole{}));
-    m1 = larger(m1, load(x + i + step, Whole{}));
-  }
-  if (i + step <= width) m0 = larger(m0, load(x + i, Whole{}));
-  m1 = larger(m1, load(x + width - step, Whole{}));
-  return hn::GetLane(hn::MaxOfLanes(d, larger(m0, m1)));
+  Largest largest;
+  for_vectors<float>(
+      width, [&](std::int64_t i, auto part, int k) { largest.add(k, load(x + i, part), part); });
+  return largest.total();
 }
 
 /// Sum over a row of term(i, part), which is 0 in absent lanes.

@@ -2,6 +2,7 @@
 #include <steadygrad/core/kernels/reduce_forms.hpp>
 #include <steadygrad/core/kernels/softmax.hpp>
 #include <steadygrad/core/kernels/softmax_rows.hpp>
+#include <steadygrad/core/kernels/stream.hpp>
 #include <steadygrad/core/parallel.hpp>
 
 namespace steady::kernels {
@@ -11,6 +12,12 @@ void check(const char* op, std::int64_t rows, std::int64_t width, std::size_t in
   STEADY_CHECK(
       Error, rows >= 0 && width >= 0 && static_cast<std::int64_t>(in) == rows * width && in == out,
       "{}: in and out must hold [{}, {}]; got {} and {} elements", op, rows, width, in, out);
+}
+
+template <class T>
+bool streams(std::int64_t arrays, std::int64_t rows, std::int64_t width, const T* out) {
+  constexpr auto Size = static_cast<std::int64_t>(sizeof(T));
+  return kernels::streams(arrays * rows * width * Size, out, width * Size);
 }
 
 /// rows(first row, number of rows) for each chunk.
@@ -26,8 +33,9 @@ void in_chunks(std::int64_t rows, std::int64_t width, Rows run) {
 template <class T>
 void softmax(std::span<const T> x, std::int64_t rows, std::int64_t width, std::span<T> y) {
   check("softmax", rows, width, x.size(), y.size());
+  const bool stream = streams<T>(2, rows, width, y.data());
   in_chunks(rows, width, [&](std::int64_t at, std::int64_t n) {
-    softmax_rows(x.data() + at, n, width, y.data() + at);
+    softmax_rows(x.data() + at, n, width, y.data() + at, stream);
   });
 }
 
@@ -36,8 +44,9 @@ void softmax_backward(std::span<const T> dy, std::span<const T> y, std::int64_t 
                       std::int64_t width, std::span<T> dx) {
   check("softmax_backward", rows, width, dy.size(), dx.size());
   check("softmax_backward", rows, width, y.size(), dx.size());
+  const bool stream = streams<T>(3, rows, width, dx.data());
   in_chunks(rows, width, [&](std::int64_t at, std::int64_t n) {
-    softmax_backward_rows(dy.data() + at, y.data() + at, n, width, dx.data() + at);
+    softmax_backward_rows(dy.data() + at, y.data() + at, n, width, dx.data() + at, stream);
   });
 }
 

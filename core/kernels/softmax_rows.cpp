@@ -17,7 +17,7 @@ double largest(const double* x, std::int64_t width) { return *std::max_element(x
 
 }  // namespace
 
-void softmax_rows(const double* x, std::int64_t rows, std::int64_t width, double* y) {
+void softmax_rows(const double* x, std::int64_t rows, std::int64_t width, double* y, bool) {
   for (std::int64_t r = 0; r < rows; ++r, x += width, y += width) {
     const double shift = largest(x, width);
     double total = 0;
@@ -27,7 +27,7 @@ void softmax_rows(const double* x, std::int64_t rows, std::int64_t width, double
 }
 
 void softmax_backward_rows(const double* dy, const double* y, std::int64_t rows, std::int64_t width,
-                           double* dx) {
+                           double* dx, bool) {
   for (std::int64_t r = 0; r < rows; ++r, dy += width, y += width, dx += width) {
     double dot = 0;
     for (std::int64_t j = 0; j < width; ++j) dot += dy[j] * y[j];

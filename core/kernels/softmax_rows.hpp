@@ -7,13 +7,14 @@
 /// -87.3 flushed to 0; double is the plain loop.
 namespace steady::kernels {
 
-void softmax_rows(const float* x, std::int64_t rows, std::int64_t width, float* y);
-void softmax_rows(const double* x, std::int64_t rows, std::int64_t width, double* y);
+/// `stream` (float): write past the caches, see stream.hpp.
+void softmax_rows(const float* x, std::int64_t rows, std::int64_t width, float* y, bool stream);
+void softmax_rows(const double* x, std::int64_t rows, std::int64_t width, double* y, bool stream);
 
 void softmax_backward_rows(const float* dy, const float* y, std::int64_t rows, std::int64_t width,
-                           float* dx);
+                           float* dx, bool stream);
 void softmax_backward_rows(const double* dy, const double* y, std::int64_t rows, std::int64_t width,
-                           double* dx);
+                           double* dx, bool stream);
 
 void log_softmax_rows(const float* x, std::int64_t rows, std::int64_t width, float* y);
 void log_softmax_rows(const double* x, std::int64_t rows, std::int64_t width, double* y);
