@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <numeric>
+#include <steadygrad/core/kernels/stream.hpp>
 #include <steadygrad/layers/norm/column_apply_kernel.hpp>
+#include <steadygrad/layers/norm/column_lines_kernel.hpp>
 #include <steadygrad/layers/norm/row_stats.hpp>
 #include <type_traits>
 
@@ -7,61 +10,73 @@
 #define HWY_TARGET_INCLUDE "layers/norm/column_apply_kernel.cpp"
 #include <hwy/foreach_target.h>
 // After foreach_target, which fixes the target it is read for.
-#include <steadygrad/core/kernels/simd-inl.hpp>
+#include <steadygrad/core/kernels/stream-inl.hpp>
 
 HWY_BEFORE_NAMESPACE();
 namespace steady {
 namespace HWY_NAMESPACE {
 namespace {
 
-// y = (x - mean) * scale + shift, line by line; the coefficients of a line stay in the first cache.
-template <class T>
-HWY_FLATTEN void affine(const T* x, T* y, const T* mean, const T* scale, const T* shift,
-                        std::int64_t stride, std::int64_t lines, std::int64_t columns) {
-  for (std::int64_t line = 0; line < lines; ++line, x += stride, y += stride) {
-    for_vectors<T>(columns, [&](std::int64_t j, auto part, int) HWY_ATTR {
-      const Vec<T> d = hn::Sub(load(x + j, part), load(mean + j, part));
-      store(fma(d, load(scale + j, part), load(shift + j, part)), y + j, part);
+using detail::AffineLines;
+using detail::GradientLines;
+using detail::LineShape;
+
+// Line by line; the coefficients of a line stay in the first cache.
+template <bool kStream, bool kAhead, class T>
+HWY_FLATTEN void affine(const LineShape& s, const AffineLines<T>& w) {
+  for (std::int64_t line = 0; line < s.lines; ++line) {
+    const std::int64_t at = line * s.stride;
+    for_vectors<T>(s.columns, [&](std::int64_t j, auto part, int) HWY_ATTR {
+      if (kAhead) hwy::Prefetch(w.ahead + at + j);
+      const Vec<T> d = hn::Sub(load(w.x + at + j, part), load(w.mean + j, part));
+      put<kStream>(fma(d, load(w.scale + j, part), load(w.shift + j, part)), w.y + at + j, part);
     });
   }
+  end_stream<kStream>();
 }
 
-// dx = a * dy + b * (x - mean) + k.
-template <class T>
-HWY_FLATTEN void gradient(const T* x, const T* dy, T* dx, const T* mean, const T* a, const T* b,
-                          const T* k, std::int64_t stride, std::int64_t lines,
-                          std::int64_t columns) {
-  for (std::int64_t line = 0; line < lines; ++line, x += stride, dy += stride, dx += stride) {
-    for_vectors<T>(columns, [&](std::int64_t j, auto part, int) HWY_ATTR {
-      const Vec<T> d = hn::Sub(load(x + j, part), load(mean + j, part));
-      const Vec<T> v = fma(load(b + j, part), d, load(k + j, part));
-      store(fma(load(a + j, part), load(dy + j, part), v), dx + j, part);
+template <bool kStream, bool kAhead, class T>
+HWY_FLATTEN void gradient(const LineShape& s, const GradientLines<T>& w) {
+  for (std::int64_t line = 0; line < s.lines; ++line) {
+    const std::int64_t at = line * s.stride;
+    for_vectors<T>(s.columns, [&](std::int64_t j, auto part, int) HWY_ATTR {
+      if (kAhead) {
+        hwy::Prefetch(w.ahead + at + j);
+        hwy::Prefetch(w.ahead_dy + at + j);
+      }
+      const Vec<T> d = hn::Sub(load(w.x + at + j, part), load(w.mean + j, part));
+      const Vec<T> v = fma(load(w.b + j, part), d, load(w.k + j, part));
+      put<kStream>(fma(load(w.a + j, part), load(w.dy + at + j, part), v), w.dx + at + j, part);
     });
+  }
+  end_stream<kStream>();
+}
+
+template <class T>
+void run(const LineShape& s, const AffineLines<T>& work) {
+  const AffineLines<T> w = work;  // a copy, which no store through y can change
+  if (s.stream) {
+    w.ahead == nullptr ? affine<true, false>(s, w) : affine<true, true>(s, w);
+  } else {
+    w.ahead == nullptr ? affine<false, false>(s, w) : affine<false, true>(s, w);
+  }
+}
+template <class T>
+void run(const LineShape& s, const GradientLines<T>& work) {
+  const GradientLines<T> w = work;
+  if (s.stream) {
+    w.ahead == nullptr ? gradient<true, false>(s, w) : gradient<true, true>(s, w);
+  } else {
+    w.ahead == nullptr ? gradient<false, false>(s, w) : gradient<false, true>(s, w);
   }
 }
 
 }  // namespace
 
-void column_affine_f32(const float* x, float* y, const float* mean, const float* scale,
-                       const float* shift, std::int64_t stride, std::int64_t lines,
-                       std::int64_t columns) {
-  affine(x, y, mean, scale, shift, stride, lines, columns);
-}
-void column_affine_f64(const double* x, double* y, const double* mean, const double* scale,
-                       const double* shift, std::int64_t stride, std::int64_t lines,
-                       std::int64_t columns) {
-  affine(x, y, mean, scale, shift, stride, lines, columns);
-}
-void column_gradient_f32(const float* x, const float* dy, float* dx, const float* mean,
-                         const float* a, const float* b, const float* k, std::int64_t stride,
-                         std::int64_t lines, std::int64_t columns) {
-  gradient(x, dy, dx, mean, a, b, k, stride, lines, columns);
-}
-void column_gradient_f64(const double* x, const double* dy, double* dx, const double* mean,
-                         const double* a, const double* b, const double* k, std::int64_t stride,
-                         std::int64_t lines, std::int64_t columns) {
-  gradient(x, dy, dx, mean, a, b, k, stride, lines, columns);
-}
+void affine_lines_f32(const LineShape& s, const AffineLines<float>& w) { run(s, w); }
+void affine_lines_f64(const LineShape& s, const AffineLines<double>& w) { run(s, w); }
+void gradient_lines_f32(const LineShape& s, const GradientLines<float>& w) { run(s, w); }
+void gradient_lines_f64(const LineShape& s, const GradientLines<double>& w) { run(s, w); }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace steady
@@ -75,28 +90,40 @@ using detail::ColumnPlan;
 
 namespace {
 
-HWY_EXPORT(column_affine_f32);
-HWY_EXPORT(column_affine_f64);
-HWY_EXPORT(column_gradient_f32);
-HWY_EXPORT(column_gradient_f64);
+HWY_EXPORT(affine_lines_f32);
+HWY_EXPORT(affine_lines_f64);
+HWY_EXPORT(gradient_lines_f32);
+HWY_EXPORT(gradient_lines_f64);
+
+}  // namespace
+
+namespace detail {
 
 template <class T>
-auto affine_worker() {
+void affine_lines(const LineShape& shape, const AffineLines<T>& work) {
   if constexpr (std::is_same_v<T, float>) {
-    return HWY_DYNAMIC_DISPATCH(column_affine_f32);
+    HWY_DYNAMIC_DISPATCH(affine_lines_f32)(shape, work);
   } else {
-    return HWY_DYNAMIC_DISPATCH(column_affine_f64);
+    HWY_DYNAMIC_DISPATCH(affine_lines_f64)(shape, work);
   }
 }
+template void affine_lines(const LineShape&, const AffineLines<float>&);
+template void affine_lines(const LineShape&, const AffineLines<double>&);
 
 template <class T>
-auto gradient_worker() {
+void gradient_lines(const LineShape& shape, const GradientLines<T>& work) {
   if constexpr (std::is_same_v<T, float>) {
-    return HWY_DYNAMIC_DISPATCH(column_gradient_f32);
+    HWY_DYNAMIC_DISPATCH(gradient_lines_f32)(shape, work);
   } else {
-    return HWY_DYNAMIC_DISPATCH(column_gradient_f64);
+    HWY_DYNAMIC_DISPATCH(gradient_lines_f64)(shape, work);
   }
 }
+template void gradient_lines(const LineShape&, const GradientLines<float>&);
+template void gradient_lines(const LineShape&, const GradientLines<double>&);
+
+}  // namespace detail
+
+namespace {
 
 // The coefficients of a piece of a line, the channels repeated as they are in it. Aligned: a vector
 // that straddles two cache lines halves the speed of the loops that read these.
@@ -111,6 +138,13 @@ struct alignas(64) Coefficients {
     });
   }
 };
+
+template <class T>
+bool streams(const ColumnShape& shape, const ColumnPlan& plan, std::int64_t arrays, const T* out) {
+  constexpr auto Size = static_cast<std::int64_t>(sizeof(T));
+  return kernels::streams(arrays * shape.elements() * Size, out,
+                          std::gcd(plan.period, ColumnPlan::ColumnBlock) * Size);
+}
 
 // Runs body(offset of the piece, lines, columns, first channel) for all pieces and for the rest.
 template <class Body>
@@ -138,14 +172,15 @@ void column_affine(const ColumnShape& shape, const ColumnAffine<T>& c, std::span
   check_span(op, "shift", c.shift.size(), shape.channels, false);
   check_span(op, "y", y.size(), shape.elements(), false);
   const ColumnPlan plan(shape);
-  const auto worker = affine_worker<T>();
+  const bool stream = streams(shape, plan, 2, y.data());
   for_pieces_and_rest(plan, [&](std::int64_t offset, std::int64_t lines, std::int64_t columns,
                                 std::int64_t column) {
     const Coefficients<T> mean(plan, c.mean, column, columns);
     const Coefficients<T> scale(plan, c.scale, column, columns);
     const Coefficients<T> shift(plan, c.shift, column, columns);
-    worker(x.data() + offset, y.data() + offset, mean.at, scale.at, shift.at, plan.period, lines,
-           columns);
+    detail::affine_lines<T>(
+        {plan.period, lines, columns, stream},
+        {x.data() + offset, nullptr, y.data() + offset, mean.at, scale.at, shift.at});
   });
 }
 
@@ -162,15 +197,16 @@ void column_gradient(const ColumnShape& shape, const ColumnGradient<T>& c, std::
   check_span(op, "k", c.k.size(), shape.channels, false);
   check_span(op, "dx", dx.size(), shape.elements(), false);
   const ColumnPlan plan(shape);
-  const auto worker = gradient_worker<T>();
+  const bool stream = streams(shape, plan, 3, dx.data());
   for_pieces_and_rest(plan, [&](std::int64_t offset, std::int64_t lines, std::int64_t columns,
                                 std::int64_t column) {
     const Coefficients<T> mean(plan, c.mean, column, columns);
     const Coefficients<T> a(plan, c.a, column, columns);
     const Coefficients<T> b(plan, c.b, column, columns);
     const Coefficients<T> k(plan, c.k, column, columns);
-    worker(x.data() + offset, dy.data() + offset, dx.data() + offset, mean.at, a.at, b.at, k.at,
-           plan.period, lines, columns);
+    detail::gradient_lines<T>({plan.period, lines, columns, stream},
+                              {x.data() + offset, dy.data() + offset, nullptr, nullptr,
+                               dx.data() + offset, mean.at, a.at, b.at, k.at});
   });
 }
 

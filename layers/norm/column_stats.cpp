@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <limits>
+#include <steadygrad/layers/norm/column_lines_kernel.hpp>
 #include <steadygrad/layers/norm/column_stats.hpp>
 #include <steadygrad/layers/norm/row_stats.hpp>
 #include <type_traits>
@@ -210,23 +211,41 @@ HWY_EXPORT(column_moments_f64);
 HWY_EXPORT(column_sums_f32);
 HWY_EXPORT(column_sums_f64);
 
-template <class T>
-auto moments_worker() {
-  if constexpr (std::is_same_v<T, float>) {
-    return HWY_DYNAMIC_DISPATCH(column_moments_f32);
-  } else {
-    return HWY_DYNAMIC_DISPATCH(column_moments_f64);
-  }
-}
+}  // namespace
+
+namespace detail {
 
 template <class T>
-auto sums_worker() {
+void moments_lines(const T* x, std::int64_t stride, std::int64_t lines, std::int64_t columns,
+                   double* mean, double* m2) {
   if constexpr (std::is_same_v<T, float>) {
-    return HWY_DYNAMIC_DISPATCH(column_sums_f32);
+    HWY_DYNAMIC_DISPATCH(column_moments_f32)(x, stride, lines, columns, mean, m2);
   } else {
-    return HWY_DYNAMIC_DISPATCH(column_sums_f64);
+    HWY_DYNAMIC_DISPATCH(column_moments_f64)(x, stride, lines, columns, mean, m2);
   }
 }
+template void moments_lines(const float*, std::int64_t, std::int64_t, std::int64_t, double*,
+                            double*);
+template void moments_lines(const double*, std::int64_t, std::int64_t, std::int64_t, double*,
+                            double*);
+
+template <class T>
+void sums_lines(const T* x, const T* dy, const T* pivots, std::int64_t stride, std::int64_t lines,
+                std::int64_t columns, double* s1, double* s2) {
+  if constexpr (std::is_same_v<T, float>) {
+    HWY_DYNAMIC_DISPATCH(column_sums_f32)(x, dy, pivots, stride, lines, columns, s1, s2);
+  } else {
+    HWY_DYNAMIC_DISPATCH(column_sums_f64)(x, dy, pivots, stride, lines, columns, s1, s2);
+  }
+}
+template void sums_lines(const float*, const float*, const float*, std::int64_t, std::int64_t,
+                         std::int64_t, double*, double*);
+template void sums_lines(const double*, const double*, const double*, std::int64_t, std::int64_t,
+                         std::int64_t, double*, double*);
+
+}  // namespace detail
+
+namespace {
 
 // Merges the moments [chunk][mean, M2][period] into chunk 0; the counts are those of the plan.
 void merge_chunks(const ColumnPlan& plan, double* partials) {
@@ -245,6 +264,21 @@ void merge_chunks(const ColumnPlan& plan, double* partials) {
       m2[j] += next_m2[j] + d * d * (before * share);
     }
   }
+}
+
+/// Moments of one column in double: of one whose squares overflow in float.
+template <class T>
+Moments wide_moments(const ColumnShape& shape, std::span<const T> x, std::int64_t c) {
+  const auto channels = static_cast<std::size_t>(shape.channels);
+  Moments total{.n = static_cast<double>(shape.rows), .mean = 0, .m2 = 0};
+  for (auto i = static_cast<std::size_t>(c); i < x.size(); i += channels) {
+    total.mean += static_cast<double>(x[i]) / total.n;
+  }
+  for (auto i = static_cast<std::size_t>(c); i < x.size(); i += channels) {
+    const double d = static_cast<double>(x[i]) - total.mean;
+    total.m2 += d * d;
+  }
+  return total;
 }
 
 }  // namespace
@@ -281,13 +315,12 @@ void column_moments(const ColumnShape& shape, std::span<const T> x, std::span<Mo
   check_span(op, "moments", moments.size(), shape.channels, false);
   check_span(op, "workspace", workspace.size(), column_workspace(shape), false);
   const ColumnPlan plan(shape);
-  const auto worker = moments_worker<T>();
   double* partials = workspace.data();
   plan.for_pieces(false, [&](std::int64_t chunk, std::int64_t line, std::int64_t lines,
                              std::int64_t column, std::int64_t columns) {
     double* mean = partials + chunk * 2 * plan.period + column;
-    worker(x.data() + line * plan.period + column, plan.period, lines, columns, mean,
-           mean + plan.period);
+    detail::moments_lines(x.data() + line * plan.period + column, plan.period, lines, columns, mean,
+                          mean + plan.period);
   });
   merge_chunks(plan, partials);
   const T* rest = x.data() + plan.lines * plan.period;
@@ -300,7 +333,8 @@ void column_moments(const ColumnShape& shape, std::span<const T> x, std::span<Mo
     for (std::int64_t row = 0; row < plan.rest_rows; ++row) {
       total = merge(total, {1, static_cast<double>(rest[row * plan.channels + c]), 0});
     }
-    moments[static_cast<std::size_t>(c)] = total;
+    const bool overflow = sizeof(T) == 4 && !(total.m2 <= std::numeric_limits<double>::max());
+    moments[static_cast<std::size_t>(c)] = overflow ? wide_moments(shape, x, c) : total;
   }
 }
 
@@ -317,7 +351,6 @@ void column_sums(const ColumnShape& shape, std::span<const T> x, std::span<const
   check_span(op, "s2", s2.size(), shape.channels, false);
   check_span(op, "workspace", workspace.size(), column_workspace(shape), false);
   const ColumnPlan plan(shape);
-  const auto worker = sums_worker<T>();
   double* partials = workspace.data();
   plan.for_pieces(false, [&](std::int64_t chunk, std::int64_t line, std::int64_t lines,
                              std::int64_t column, std::int64_t columns) {
@@ -330,7 +363,8 @@ void column_sums(const ColumnShape& shape, std::span<const T> x, std::span<const
     std::fill_n(first, columns, 0.0);
     std::fill_n(second, columns, 0.0);
     const std::int64_t at = line * plan.period + column;
-    worker(x.data() + at, dy.data() + at, pivots, plan.period, lines, columns, first, second);
+    detail::sums_lines(x.data() + at, dy.data() + at, pivots, plan.period, lines, columns, first,
+                       second);
   });
   for (std::int64_t chunk = 1; chunk < plan.chunks; ++chunk) {
     const double* next = partials + chunk * 2 * plan.period;

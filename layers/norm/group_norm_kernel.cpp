@@ -2,14 +2,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <steadygrad/core/error.hpp>
-#include <steadygrad/layers/norm/column_apply_kernel.hpp>
+#include <steadygrad/core/kernels/scratch.hpp>
+#include <steadygrad/core/kernels/stream.hpp>
+#include <steadygrad/layers/norm/column_lines_kernel.hpp>
+#include <steadygrad/layers/norm/layer_norm_kernel.hpp>
 #include <steadygrad/layers/norm/row_stats.hpp>
-#include <vector>
 
 // A sample [positions, channels] is contiguous and mostly fits the second cache. Its columns are
 // reduced by the column kernels, the channels of a group merged in double, and the result applied
-// while the cache still holds the sample.
+// while the cache still holds the sample; that pass, which has memory write, also fetches the next
+// sample. With one position a group is a row: the layer norm kernels.
 //
 // Derivation, one group of one sample with M elements; m(.) is the mean over them, u = dy,
 // w = gamma * u:
@@ -30,6 +34,12 @@ namespace detail {
 
 GroupPlan::GroupPlan(const GroupShape& shape) {
   constexpr std::int64_t TaskElements = 65536;  // enough work to pay for handing it to a thread
+  constexpr std::int64_t Line = 64;             // a strip of four full vectors of the widest target
+  for (std::int64_t f = Line / shape.channels; f > 1 && fold == 1; --f) {
+    if (shape.positions % f == 0) fold = f;
+  }
+  period = fold * shape.channels;
+  lines = shape.positions / fold;
   const std::int64_t sample = std::max<std::int64_t>(shape.slab().elements(), 1);
   task_samples = std::max<std::int64_t>(TaskElements / sample, 1);
   tasks = (shape.samples + task_samples - 1) / task_samples;
@@ -77,19 +87,60 @@ struct GroupStats {
   T mean, low, rstd;
 };
 
-/// The moments of the union of parts of equal size [Chan, Golub & LeVeque 1983]. Means are added as
-/// deviations from the first: their sum would lose the digits by which they are alike.
-Moments merge_equal(std::span<const Moments> parts) {
-  const auto count = static_cast<double>(parts.size());
-  const double pivot = parts.front().mean;
+/// Moments of group g from those of the columns, which all have as many elements [Chan, Golub &
+/// LeVeque 1983]. Means are added as deviations from the first: their sum would lose the digits by
+/// which they are alike.
+Moments merge_group(const GroupShape& shape, const GroupPlan& plan, std::int64_t g,
+                    const double* mean, const double* m2) {
+  const std::int64_t width = shape.group_channels();
+  const std::int64_t first = g * width;
+  const auto each = [&](auto body) {
+    for (std::int64_t base = first; base < plan.period; base += shape.channels) {
+      for (std::int64_t j = base; j < base + width; ++j) body(j);
+    }
+  };
+  const double pivot = mean[first];
+  const auto n = static_cast<double>(plan.lines);
   double sum = 0;
-  for (const Moments& part : parts) sum += part.mean - pivot;
-  Moments total{.n = parts.front().n * count, .mean = pivot + sum / count, .m2 = 0};
-  for (const Moments& part : parts) {
-    const double d = part.mean - total.mean;
-    total.m2 += part.m2 + part.n * d * d;
-  }
+  each([&](std::int64_t j) { sum += mean[j] - pivot; });
+  const auto columns = static_cast<double>(plan.fold * width);
+  Moments total{.n = n * columns, .mean = pivot + sum / columns, .m2 = 0};
+  each([&](std::int64_t j) {
+    const double d = mean[j] - total.mean;
+    total.m2 += (m2[j] < 0 ? 0 : m2[j]) + n * d * d;
+  });
   return total;
+}
+
+/// Moments of group g of one sample in double: of one whose squares overflow in float.
+template <class T>
+Moments wide_moments(const GroupShape& shape, std::int64_t g, const T* x) {
+  const auto each = [&](auto body) {
+    for (std::int64_t p = 0; p < shape.positions; ++p) {
+      const T* first = x + p * shape.channels + g * shape.group_channels();
+      for (std::int64_t j = 0; j < shape.group_channels(); ++j) {
+        body(static_cast<double>(first[j]));
+      }
+    }
+  };
+  Moments total{.n = static_cast<double>(shape.group_elements()), .mean = 0, .m2 = 0};
+  each([&](double v) { total.mean += v / total.n; });
+  each([&](double v) { total.m2 += (v - total.mean) * (v - total.mean); });
+  return total;
+}
+
+/// One position, groups of full vectors: row n * groups + g is group g of sample n.
+bool groups_are_rows(const GroupShape& shape) {
+  return shape.positions == 1 && shape.group_channels() >= 16;
+}
+RowShape rows_of(const GroupShape& shape) {
+  return {shape.samples * shape.groups, shape.group_channels(), shape.channels};
+}
+
+template <class T>
+bool streams(const GroupShape& shape, const GroupPlan& plan, std::int64_t arrays, const T* out) {
+  constexpr auto Size = static_cast<std::int64_t>(sizeof(T));
+  return kernels::streams(arrays * shape.elements() * Size, out, plan.period * Size);
 }
 
 template <class T>
@@ -99,58 +150,77 @@ GroupStats<T> stats_of(const Moments& moments, double eps) {
           static_cast<T>(1.0 / std::sqrt(moments.variance() + eps))};
 }
 
-/// What one task needs to go through its samples: coefficients per channel.
-template <class T>
-struct Room {
-  explicit Room(const GroupShape& shape)
-      : mean(size(shape)),
-        scale(size(shape)),
-        shift(size(shape)),
-        moments(size(shape)),
-        columns(static_cast<std::size_t>(column_workspace(shape.slab()))) {}
-  static std::size_t size(const GroupShape& shape) {
-    return static_cast<std::size_t>(shape.channels);
-  }
-  std::vector<T> mean, scale, shift;
-  std::vector<Moments> moments;
-  std::vector<double> columns;
+/// Values per column of a line, on the calling thread; the arrays of a kind start on lines of the
+/// caches.
+struct ColumnSums;
+struct Coefficients;
+template <class T, class Tag>
+class Columns {
+ public:
+  Columns(const GroupPlan& plan, std::int64_t kinds)
+      : pitch_((plan.period + 15) / 16 * 16),
+        values_(kernels::thread_scratch<Tag>().template take<T>(kinds * pitch_)) {}
+  T* operator[](std::int64_t kind) const { return values_.data() + kind * pitch_; }
+
+ private:
+  std::int64_t pitch_;
+  std::span<T> values_;
 };
+
+/// Copies what the first `channels` columns of a line hold to the rest of it.
+template <class T>
+void repeat(const GroupShape& shape, const GroupPlan& plan, T* columns) {
+  for (std::int64_t base = shape.channels; base < plan.period; base += shape.channels) {
+    std::copy_n(columns, shape.channels, columns + base);
+  }
+}
 
 template <class T>
 struct Forward {
   GroupShape shape;
+  GroupPlan plan;
   double eps;
   std::span<const T> x, gamma, beta;
   std::span<T> y, stats;
   std::span<Moments> moments;
+  bool stream;
 
-  void sample(std::int64_t n, Room<T>& room) const {
-    const auto slab = static_cast<std::size_t>(shape.slab().elements());
-    const auto x_n = x.subspan(static_cast<std::size_t>(n) * slab, slab);
-    const auto width = static_cast<std::size_t>(shape.group_channels());
-    column_moments<T>(shape.slab(), x_n, room.moments, room.columns);
+  void sample(std::int64_t n) const {
+    const std::int64_t slab = shape.slab().elements();
+    const T* x_n = x.data() + n * slab;
+    const Columns<double, ColumnSums> sums(plan, 2);
+    const Columns<T, Coefficients> k(plan, 3);
+    for (const std::int64_t kind : {0, 1}) std::fill_n(sums[kind], plan.period, 0.0);
+    detail::moments_lines(x_n, plan.period, plan.lines, plan.period, sums[0], sums[1]);
     for (std::int64_t g = 0; g < shape.groups; ++g) {
-      const std::span<const Moments> parts(room.moments);
-      const Moments merged = merge_equal(parts.subspan(static_cast<std::size_t>(g) * width, width));
-      const GroupStats<T> s = stats_of<T>(merged, eps);
+      Moments total = merge_group(shape, plan, g, sums[0], sums[1]);
+      if (sizeof(T) == 4 && !(total.m2 <= std::numeric_limits<double>::max())) {
+        total = wide_moments(shape, g, x_n);
+      }
       const auto index = static_cast<std::size_t>(n * shape.groups + g);
-      if (!moments.empty()) moments[index] = merged;
-      if (!stats.empty()) {
-        stats[3 * index] = s.mean;
-        stats[3 * index + 1] = s.low;
-        stats[3 * index + 2] = s.rstd;
-      }
-      for (std::size_t j = 0; j < width; ++j) {
-        const std::size_t c = static_cast<std::size_t>(g) * width + j;
-        const double a = static_cast<double>(s.rstd) * at(gamma, static_cast<std::int64_t>(c), 1);
-        room.mean[c] = s.mean;
-        room.scale[c] = static_cast<T>(a);
-        room.shift[c] = static_cast<T>(at(beta, static_cast<std::int64_t>(c), 0) -
-                                       static_cast<double>(s.low) * a);
-      }
+      if (!moments.empty()) moments[index] = total;
+      coefficients(g, stats_of<T>(total, eps), index, k);
     }
-    column_affine<T>(shape.slab(), {room.mean, room.scale, room.shift}, x_n,
-                     y.subspan(static_cast<std::size_t>(n) * slab, slab));
+    for (const std::int64_t kind : {0, 1, 2}) repeat(shape, plan, k[kind]);
+    const T* ahead = n + 1 < shape.samples ? x_n + slab : nullptr;
+    detail::affine_lines<T>({plan.period, plan.lines, plan.period, stream},
+                            {x_n, ahead, y.data() + n * slab, k[0], k[1], k[2]});
+  }
+
+  void coefficients(std::int64_t g, const GroupStats<T>& s, std::size_t index,
+                    const Columns<T, Coefficients>& k) const {
+    if (!stats.empty()) {
+      stats[3 * index] = s.mean;
+      stats[3 * index + 1] = s.low;
+      stats[3 * index + 2] = s.rstd;
+    }
+    const std::int64_t width = shape.group_channels();
+    for (std::int64_t c = g * width; c < (g + 1) * width; ++c) {
+      const double a = static_cast<double>(s.rstd) * at(gamma, c, 1);
+      k[0][c] = s.mean;
+      k[1][c] = static_cast<T>(a);
+      k[2][c] = static_cast<T>(at(beta, c, 0) - static_cast<double>(s.low) * a);
+    }
   }
 };
 
@@ -168,12 +238,15 @@ void group_norm_forward(const GroupShape& shape, double eps, std::span<const T> 
   check_span(op, "y", y.size(), shape.elements(), false);
   check_span(op, "stats", stats.size(), 3 * shape.samples * shape.groups, true);
   check_span(op, "moments", moments.size(), shape.samples * shape.groups, true);
-  const Forward<T> forward{shape, eps, x, gamma, beta, y, stats, moments};
-  parallel_for(shape.samples, GroupPlan(shape).task_samples,
-               [&](std::int64_t begin, std::int64_t end) {
-                 Room<T> room(shape);
-                 for (std::int64_t n = begin; n < end; ++n) forward.sample(n, room);
-               });
+  if (groups_are_rows(shape) && moments.empty()) {
+    return layer_norm_forward<T>(rows_of(shape), eps, x, gamma, beta, y, stats);
+  }
+  const GroupPlan plan(shape);
+  const bool stream = streams(shape, plan, 2, y.data());
+  const Forward<T> forward{shape, plan, eps, x, gamma, beta, y, stats, moments, stream};
+  parallel_for(shape.samples, plan.task_samples, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t n = begin; n < end; ++n) forward.sample(n);
+  });
 }
 
 std::int64_t group_norm_workspace(const GroupShape& shape) {
@@ -183,66 +256,71 @@ std::int64_t group_norm_workspace(const GroupShape& shape) {
 namespace {
 
 template <class T>
-struct BackwardRoom : Room<T> {
-  explicit BackwardRoom(const GroupShape& shape)
-      : Room<T>(shape),
-        k(this->size(shape)),
-        stats(3 * this->size(shape)),
-        s1(this->size(shape)),
-        s2(this->size(shape)) {}
-  std::vector<T> k, stats;
-  std::vector<double> s1, s2;
-};
-
-template <class T>
 struct Backward {
   GroupShape shape;
+  GroupPlan plan;
   std::span<const T> x, dy, gamma, stats;
   std::span<T> dx;
+  bool stream;
 
   /// Adds to dgamma and dbeta, one value per channel.
-  void sample(std::int64_t n, BackwardRoom<T>& room, double* dgamma, double* dbeta) const {
-    const auto slab = static_cast<std::size_t>(shape.slab().elements());
-    const auto x_n = x.subspan(static_cast<std::size_t>(n) * slab, slab);
-    const auto dy_n = dy.subspan(static_cast<std::size_t>(n) * slab, slab);
+  void sample(std::int64_t n, double* dgamma, double* dbeta) const {
+    const std::int64_t slab = shape.slab().elements();
+    const T* x_n = x.data() + n * slab;
+    const T* dy_n = dy.data() + n * slab;
     const std::int64_t width = shape.group_channels();
     const T* s = stats.data() + 3 * n * shape.groups;
-    for (std::int64_t c = 0; c < shape.channels; ++c) {
-      const auto i = static_cast<std::size_t>(c);
-      room.stats[i] = s[3 * (c / width)];
-      room.stats[i + room.s1.size()] = s[3 * (c / width) + 1];
-    }
-    column_sums<T>(shape.slab(), x_n, dy_n, room.stats, room.s1, room.s2, room.columns);
+    const Columns<double, ColumnSums> sums(plan, 2);
+    const Columns<T, Coefficients> k(plan, 4);
+    for (std::int64_t c = 0; c < shape.channels; ++c) k[0][c] = s[3 * (c / width)];
+    repeat(shape, plan, k[0]);
+    column_sums(x_n, dy_n, k[0], sums);
     for (std::int64_t g = 0; g < shape.groups; ++g) {
-      coefficients(g, GroupStats<T>{s[3 * g], s[3 * g + 1], s[3 * g + 2]}, room);
-    }
-    for (std::int64_t c = 0; c < shape.channels; ++c) {
-      const auto i = static_cast<std::size_t>(c);
-      dgamma[c] += static_cast<double>(s[3 * (c / width) + 2]) * room.s2[i];
-      dbeta[c] += room.s1[i];
+      coefficients(g, GroupStats<T>{s[3 * g], s[3 * g + 1], s[3 * g + 2]}, sums, k);
+      for (std::int64_t c = g * width; c < (g + 1) * width; ++c) {
+        dgamma[c] += static_cast<double>(s[3 * g + 2]) * sums[1][c];
+        dbeta[c] += sums[0][c];
+      }
     }
     if (dx.empty()) return;
-    column_gradient<T>(shape.slab(), {room.mean, room.scale, room.shift, room.k}, x_n, dy_n,
-                       dx.subspan(static_cast<std::size_t>(n) * slab, slab));
+    for (const std::int64_t kind : {1, 2, 3}) repeat(shape, plan, k[kind]);
+    const std::int64_t ahead = n + 1 < shape.samples ? slab : 0;
+    detail::gradient_lines<T>(
+        {plan.period, plan.lines, plan.period, stream},
+        {x_n, dy_n, ahead == 0 ? nullptr : x_n + ahead, ahead == 0 ? nullptr : dy_n + ahead,
+         dx.data() + n * slab, k[0], k[1], k[2], k[3]});
   }
 
-  void coefficients(std::int64_t g, const GroupStats<T>& s, BackwardRoom<T>& room) const {
+  /// Per channel the sums of dy and of dy * (x - pivot), the mean rounded to T.
+  void column_sums(const T* x_n, const T* dy_n, const T* pivots,
+                   const Columns<double, ColumnSums>& sums) const {
+    for (const std::int64_t kind : {0, 1}) std::fill_n(sums[kind], plan.period, 0.0);
+    detail::sums_lines(x_n, dy_n, pivots, plan.period, plan.lines, plan.period, sums[0], sums[1]);
+    for (const std::int64_t kind : {0, 1}) {
+      for (std::int64_t base = shape.channels; base < plan.period; base += shape.channels) {
+        for (std::int64_t c = 0; c < shape.channels; ++c) sums[kind][c] += sums[kind][base + c];
+      }
+    }
+  }
+
+  /// Also moves the second sums from the pivot to the mean.
+  void coefficients(std::int64_t g, const GroupStats<T>& s, const Columns<double, ColumnSums>& sums,
+                    const Columns<T, Coefficients>& k) const {
     const std::int64_t width = shape.group_channels();
     const auto count = static_cast<double>(shape.group_elements());
     const auto r = static_cast<double>(s.rstd);
     double g1 = 0, g2 = 0;
     for (std::int64_t c = g * width; c < (g + 1) * width; ++c) {
-      g1 += at(gamma, c, 1) * room.s1[static_cast<std::size_t>(c)];
-      g2 += at(gamma, c, 1) * room.s2[static_cast<std::size_t>(c)];
+      sums[1][c] -= static_cast<double>(s.low) * sums[0][c];
+      g1 += at(gamma, c, 1) * sums[0][c];
+      g2 += at(gamma, c, 1) * sums[1][c];
     }
     const double slope = -r * r * r * g2 / count;
     const double shift = -r * g1 / count - slope * static_cast<double>(s.low);
     for (std::int64_t c = g * width; c < (g + 1) * width; ++c) {
-      const auto i = static_cast<std::size_t>(c);
-      room.mean[i] = s.mean;
-      room.scale[i] = static_cast<T>(at(gamma, c, 1) * r);
-      room.shift[i] = static_cast<T>(slope);
-      room.k[i] = static_cast<T>(shift);
+      k[1][c] = static_cast<T>(at(gamma, c, 1) * r);
+      k[2][c] = static_cast<T>(slope);
+      k[3][c] = static_cast<T>(shift);
     }
   }
 };
@@ -263,14 +341,21 @@ void group_norm_backward(const GroupShape& shape, std::span<const T> x, std::spa
   check_span(op, "dgamma", dgamma.size(), shape.channels, true);
   check_span(op, "dbeta", dbeta.size(), shape.channels, true);
   check_span(op, "workspace", workspace.size(), group_norm_workspace(shape), false);
-  const Backward<T> backward{shape, x, dy, gamma, stats, dx};
-  const std::int64_t task_samples = GroupPlan(shape).task_samples;
-  parallel_for(shape.samples, task_samples, [&](std::int64_t begin, std::int64_t end) {
-    BackwardRoom<T> room(shape);
-    double* partial = workspace.data() + begin / task_samples * 2 * shape.channels;
+  if (groups_are_rows(shape)) {
+    struct RowPartials;
+    const RowShape rows = rows_of(shape);
+    return layer_norm_backward<T>(
+        rows, x, dy, gamma, stats, dx, dgamma, dbeta,
+        kernels::thread_scratch<RowPartials>().template take<T>(layer_norm_workspace(rows)));
+  }
+  const GroupPlan plan(shape);
+  const Backward<T> backward{
+      shape, plan, x, dy, gamma, stats, dx, !dx.empty() && streams<T>(shape, plan, 3, dx.data())};
+  parallel_for(shape.samples, plan.task_samples, [&](std::int64_t begin, std::int64_t end) {
+    double* partial = workspace.data() + begin / plan.task_samples * 2 * shape.channels;
     std::fill_n(partial, 2 * shape.channels, 0.0);
     for (std::int64_t n = begin; n < end; ++n) {
-      backward.sample(n, room, partial, partial + shape.channels);
+      backward.sample(n, partial, partial + shape.channels);
     }
   });
   detail::merge_group_partials<T>(shape, workspace, 2, 0, dgamma);

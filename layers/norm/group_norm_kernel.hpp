@@ -60,7 +60,9 @@ void group_norm_double_backward(const GroupShape& shape, std::span<const T> x,
 
 namespace detail {
 
-/// The cut of a GroupShape into tasks of whole samples, a function of the shape alone.
+/// The cut of a GroupShape into tasks of whole samples, a function of the shape alone. `fold`
+/// positions are read as one line of `period` = fold * channels columns, as in ColumnPlan; fold
+/// divides the positions.
 struct GroupPlan {
   explicit GroupPlan(const GroupShape& shape);
   /// Throws ShapeError unless `shape` is one; op names the caller.
@@ -68,6 +70,9 @@ struct GroupPlan {
 
   std::int64_t task_samples = 1;
   std::int64_t tasks = 0;
+  std::int64_t fold = 1;
+  std::int64_t period = 1;
+  std::int64_t lines = 0;
 };
 
 /// out[c] = sum over tasks of partials[task][kind][c]; partials: [tasks, kinds, channels].
