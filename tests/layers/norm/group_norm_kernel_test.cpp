@@ -119,11 +119,12 @@ void expect_close(const Result<T>& r, const Reference& f, double mean_to_spread)
 }
 
 /// Channels that do and do not fill vectors, one position, one channel, wider than a block of
-/// columns, more positions than one chunk, several samples per task and one.
-const std::vector<GroupShape> Shapes{{3, 49, 6, 2},     {5, 1, 8, 2},      {2, 16, 12, 12},
-                                     {1, 70, 33, 11},   {2, 9, 2100, 7},   {1, 3000, 64, 8},
-                                     {4, 1025, 24, 3},  {2, 5, 1, 1},      {300, 4, 16, 4},
-                                     {1, 9000, 10, 10}, {2, 17, 3000, 150}};
+/// columns, more positions than one chunk, several samples per task and one, several positions to a
+/// line, groups that are rows.
+const std::vector<GroupShape> Shapes{
+    {6, 64, 16, 8},   {3, 49, 8, 2},   {37, 1, 64, 4},  {3, 1, 2100, 2},   {3, 49, 6, 2},
+    {5, 1, 8, 2},     {2, 16, 12, 12}, {1, 70, 33, 11}, {2, 9, 2100, 7},   {1, 3000, 64, 8},
+    {4, 1025, 24, 3}, {2, 5, 1, 1},    {300, 4, 16, 4}, {1, 9000, 10, 10}, {2, 17, 3000, 150}};
 
 template <class T>
 class GroupNormKernel : public ::testing::Test {};
