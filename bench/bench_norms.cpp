@@ -1,15 +1,17 @@
 // Norms and softmax against the bytes they must move, libtorch and oneDNN.
 //
-//   build/bin/bench_norms [--filter REGEX] [--threads 1,2] [--rounds 9] [--target AVX2] [--json
-//   FILE]
+//   build/bin/bench_norms [--filter REGEX] [--threads 1,2] [--rounds 9] [--target AVX2]
+//                         [--json FILE]
 //
 // In turn, in one process: ours, a copy (forward: x to y) or triad (backward: x and dy to dx) with
 // plain stores and with stores that go past the caches, libtorch and oneDNN. "ours ms" is the
 // median time; every ratio is the median over the rounds of our time over the other's in the same
-// round. /floor and /NT: the copy or triad with plain and with streaming stores. /torch:
-// contiguous, as libtorch has images by default; /t.last: its channels_last. /dnn: the best layout
-// of oneDNN. libtorch's columns are there when built with -DSTEADY_BENCH_PEERS=ON. With flags of
-// Google Benchmark (--benchmark_filter=layer/forward) our kernels alone run under it.
+// round. /floor and /NT: the copy or triad with plain and with streaming stores. /twice: BatchNorm,
+// which must have seen all of its input before it writes, against a read and then a copy or triad
+// with the better of the two kinds of stores. /dnn: the best layout of oneDNN. /torch: contiguous,
+// as libtorch has images by default; /t.last: its channels_last. libtorch's columns are there when
+// built with -DSTEADY_BENCH_PEERS=ON. With flags of Google Benchmark
+// (--benchmark_filter=layer/forward) our kernels alone run under it.
 #include <benchmark/benchmark.h>
 #include <fmt/core.h>
 #include <hwy/targets.h>
@@ -67,6 +69,13 @@ struct Case {
   }
 };
 
+/// Images of size x size pixels; size 0: plain features.
+struct Images {
+  std::int64_t count, channels, size;
+
+  [[nodiscard]] std::int64_t positions() const { return size == 0 ? 1 : size * size; }
+};
+
 void set_threads(int n) {
   steady::set_num_threads(n);
   omp_set_num_threads(n);
@@ -75,14 +84,24 @@ void set_threads(int n) {
 #endif
 }
 
-/// The floors over the same arrays.
-void add_floors(Contenders& to, const std::shared_ptr<Arrays>& a, std::int64_t n, bool backward) {
+/// The floors over the same arrays; with two_passes also that of a norm that reads twice.
+void add_floors(Contenders& to, const std::shared_ptr<Arrays>& a, std::int64_t n, bool backward,
+                bool two_passes = false) {
   for (const bool stream : {false, true}) {
-    to.push_back({stream ? "floor_nt" : "floor", [=] {
+    const std::string end = stream ? "_nt" : "";
+    to.push_back({"floor" + end, [=] {
                     if (backward) {
                       floor_triad(a->x.data(), a->dy.data(), a->dx.data(), n, stream);
                     } else {
                       floor_copy(a->x.data(), a->y.data(), n, stream);
+                    }
+                  }});
+    if (!two_passes) continue;
+    to.push_back({"twice" + end, [=] {
+                    if (backward) {
+                      floor_two_passes(a->x.data(), a->dy.data(), a->dx.data(), n, stream);
+                    } else {
+                      floor_two_passes(a->x.data(), nullptr, a->y.data(), n, stream);
                     }
                   }});
   }
@@ -93,15 +112,12 @@ RowInput row_input(Arrays& a, std::int64_t rows, std::int64_t width) {
   return {a.x.data(), a.dy.data(), a.gamma.data(), a.beta.data(), rows, width};
 }
 
-void add_torch_images(Contenders& to, Arrays& a, ImageInput in, std::int64_t groups,
+void add_torch_images(Contenders& to, Arrays& a, const Images& i, std::int64_t groups,
                       bool backward) {
-  in.x = a.x.data();
-  in.dy = a.dy.data();
-  in.gamma = a.gamma.data();
-  in.beta = a.beta.data();
   for (const bool last : {false, true}) {
-    if (last && in.size == 0) continue;
-    in.last = last;
+    if (last && i.size == 0) continue;
+    const ImageInput in{a.x.data(), a.dy.data(), a.gamma.data(), a.beta.data(),
+                        i.count,    i.channels,  i.size,         last};
     to.push_back({last ? "torch_last" : "torch", groups == 0
                                                      ? torch_batch_norm(in, backward)
                                                      : torch_group_norm(in, groups, backward)});
@@ -166,13 +182,6 @@ Contenders softmax(std::int64_t rows, std::int64_t width, bool backward) {
   return all;
 }
 
-/// Images of size x size pixels; size 0: plain features.
-struct Images {
-  std::int64_t count, channels, size;
-
-  [[nodiscard]] std::int64_t positions() const { return size == 0 ? 1 : size * size; }
-};
-
 Contenders batch_norm(Images i, bool backward) {
   using Tag = dnnl::memory::format_tag;
   const ColumnShape s{i.count * i.positions(), i.channels};
@@ -190,10 +199,9 @@ Contenders batch_norm(Images i, bool backward) {
                                        a->dbeta, *room);
   };
   Contenders all{{"ours", backward ? std::function<void()>(back) : forward}};
-  add_floors(all, a, s.elements(), backward);
+  add_floors(all, a, s.elements(), backward, true);
 #ifdef STEADY_BENCH_PEERS
-  add_torch_images(all, *a, {.images = i.count, .channels = i.channels, .size = i.size}, 0,
-                   backward);
+  add_torch_images(all, *a, i, 0, backward);
 #endif
   const auto peer = [&](Tag tag) {
     return onednn_batch_norm(*a, i.count, i.size, i.channels, tag, backward);
@@ -225,8 +233,7 @@ Contenders group_norm(Images i, bool backward) {
   Contenders all{{"ours", backward ? std::function<void()>(back) : forward}};
   add_floors(all, a, s.elements(), backward);
 #ifdef STEADY_BENCH_PEERS
-  add_torch_images(all, *a, {.images = i.count, .channels = i.channels, .size = i.size}, Groups,
-                   backward);
+  add_torch_images(all, *a, i, Groups, backward);
 #endif
   return all;
 }
@@ -283,8 +290,8 @@ std::string cell(double ratio) { return std::isnan(ratio) ? "-" : fmt::format("{
 
 void print_head() {
   fmt::print("SIMD target {}\n", steady::kernels::simd_target());
-  fmt::print("{:<8}{:<5}{:<14}{:>3}{:>10}{:>8}{:>7}{:>7}", "norm", "way", "N x C x H x W", "t",
-             "ours ms", "/floor", "/NT", "/dnn");
+  fmt::print("{:<8}{:<5}{:<14}{:>3}{:>10}{:>8}{:>7}{:>8}{:>7}", "norm", "way", "N x C x H x W", "t",
+             "ours ms", "/floor", "/NT", "/twice", "/dnn");
   if (Peers) fmt::print("{:>8}{:>8}", "/torch", "/t.last");
   fmt::print("\n");
 }
@@ -293,9 +300,10 @@ nlohmann::json race(const Case& c, int rounds) {
   set_threads(c.threads);
   const Contest contest(c.contenders(), rounds);
   const auto ratio = [&](const char* other) { return contest.ratio("ours", other); };
-  fmt::print("{:<8}{:<5}{:<14}{:>3}{:>10.4f}{:>8}{:>7}{:>7}", c.norm, c.backward ? "bwd" : "fwd",
-             c.shape, c.threads, contest.seconds("ours") * 1e3, cell(ratio("floor")),
-             cell(ratio("floor_nt")), cell(best_onednn(contest)));
+  fmt::print("{:<8}{:<5}{:<14}{:>3}{:>10.4f}{:>8}{:>7}{:>8}{:>7}", c.norm,
+             c.backward ? "bwd" : "fwd", c.shape, c.threads, contest.seconds("ours") * 1e3,
+             cell(ratio("floor")), cell(ratio("floor_nt")),
+             cell(std::fmax(ratio("twice"), ratio("twice_nt"))), cell(best_onednn(contest)));
   if (Peers) fmt::print("{:>8}{:>8}", cell(ratio("torch")), cell(ratio("torch_last")));
   fmt::print("\n");
   std::fflush(stdout);
