@@ -20,6 +20,8 @@ class Trainer {
 
   /// One forward, backward and update; returns the loss.
   virtual double step() = 0;
+  /// Bytes that a forward leaves alive for its backward; 0 where it cannot be known.
+  [[nodiscard]] virtual std::int64_t activation_bytes() { return 0; }
 };
 
 /// One batch of images [n, height, width, channels] and their classes, 0 to 9.

@@ -220,6 +220,9 @@ bool needs_gradient(const Tensor& tensor) {
 NoRecord::NoRecord() { ++paused; }
 NoRecord::~NoRecord() { --paused; }
 
+RecordAgain::RecordAgain() : paused_(std::exchange(paused, 0)) {}
+RecordAgain::~RecordAgain() { paused = paused_; }
+
 // --- backward ----------------------------------------------------------------------------------
 
 bool BackwardCall::needs(int input) const {

@@ -105,6 +105,19 @@ class NoRecord {
   NoRecord& operator=(const NoRecord&) = delete;
 };
 
+/// While alive, tapes on this thread record in spite of a NoRecord outside: for a forward that a
+/// backward runs again, on a tape of its own.
+class RecordAgain {
+ public:
+  RecordAgain();
+  ~RecordAgain();
+  RecordAgain(const RecordAgain&) = delete;
+  RecordAgain& operator=(const RecordAgain&) = delete;
+
+ private:
+  int paused_;
+};
+
 /// Whether a tape is recording on this thread.
 [[nodiscard]] bool recording();
 /// Whether a recording tape would give this tensor a gradient. Throws as Tape describes.

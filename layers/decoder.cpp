@@ -169,9 +169,11 @@ Tensor Decoder::decode(const Tensor& ids, const DecoderInputs& inputs) {
     keep("embed", s.x);
     const PathScope layers(layers_.name());
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
-      s = blocks_[i]->step(s, {.self = {.mask = inputs.mask,
-                                        .cache = inputs.cache,
-                                        .cache_layer = static_cast<std::int64_t>(i)}});
+      const BlockInputs block{.self = {.mask = inputs.mask,
+                                       .cache = inputs.cache,
+                                       .cache_layer = static_cast<std::int64_t>(i)}};
+      s = o.recompute && inputs.cache == nullptr ? blocks_[i]->recomputed(s, block)
+                                                 : blocks_[i]->step(s, block);
       if (inputs.hidden != nullptr) s = settled(s);
       keep(fmt::format("layer_{}", i), s.x);
     }

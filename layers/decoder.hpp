@@ -60,6 +60,7 @@ class Decoder : public Layer {
     double init_std = 0.02;
     bool scale_residual_init = true;
     Family family = Family::Gpt2;
+    bool recompute = false;  ///< keep the blocks' inputs alone for backward (see recompute())
   };
 
   /// Sizes that every decoder has.

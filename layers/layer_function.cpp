@@ -3,31 +3,6 @@
 #include <steadygrad/core/error.hpp>
 
 namespace steady {
-namespace {
-
-/// Puts other tensors in the places of parameters while it lives.
-class Exchange {
- public:
-  Exchange(std::span<const std::vector<Tensor*>> places, std::span<const Tensor> values) {
-    for (std::size_t i = 0; i < places.size(); ++i) {
-      for (Tensor* place : places[i]) {
-        own_.emplace_back(place, *place);
-        *place = values[i];
-      }
-    }
-  }
-  ~Exchange() {
-    for (auto& [place, value] : own_) *place = std::move(value);
-  }
-  Exchange(const Exchange&) = delete;
-  Exchange& operator=(const Exchange&) = delete;
-
- private:
-  std::vector<std::pair<Tensor*, Tensor>> own_;
-};
-
-}  // namespace
-
 LayerFunction as_function(Layer& layer, const Tensor& x) {
   std::vector<std::vector<Tensor*>> places = parameter_places(layer);
   LayerFunction result;
@@ -39,7 +14,7 @@ LayerFunction as_function(Layer& layer, const Tensor& x) {
     STEADY_CHECK(Error, in.size() == places.size() + 1,
                  "as_function: the layer has {} parameters; got {} inputs", places.size(),
                  in.size());
-    const Exchange exchange(places, in.subspan(1));
+    const ParameterExchange exchange(places, in.subspan(1));
     return layer(in[0]);
   };
   return result;

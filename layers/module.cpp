@@ -250,6 +250,20 @@ void Module::check_initialized() {
   ready_ = true;
 }
 
+ParameterExchange::ParameterExchange(std::span<const std::vector<Tensor*>> places,
+                                     std::span<const Tensor> values) {
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    for (Tensor* place : places[i]) {
+      own_.emplace_back(place, *place);
+      *place = values[i];
+    }
+  }
+}
+
+ParameterExchange::~ParameterExchange() {
+  for (auto& [place, value] : own_) *place = std::move(value);
+}
+
 std::vector<std::vector<Tensor*>> parameter_places(Module& module) {
   module.visit([](Module& m) { m.check_initialized(); });
   std::vector<std::vector<Tensor*>> result;

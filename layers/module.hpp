@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <span>
 #include <steadygrad/core/parameter.hpp>
 #include <steadygrad/layers/init.hpp>
 #include <string>
@@ -162,6 +163,7 @@ class Module {
  private:
   friend void copy_module(const Module& from, Module& to);
   friend std::vector<std::vector<Tensor*>> parameter_places(Module& module);
+  friend class ForwardState;
 
   struct Entry {
     std::string name;
@@ -211,6 +213,18 @@ void copy_module(const Module& from, Module& to);
 /// Writing another tensor there exchanges what the next forward uses. The places live as long as
 /// the model. Throws Error when a parameter has no values yet.
 [[nodiscard]] std::vector<std::vector<Tensor*>> parameter_places(Module& module);
+
+/// Puts other tensors in the places of parameters while it lives, values[i] in all of places[i].
+class ParameterExchange {
+ public:
+  ParameterExchange(std::span<const std::vector<Tensor*>> places, std::span<const Tensor> values);
+  ~ParameterExchange();
+  ParameterExchange(const ParameterExchange&) = delete;
+  ParameterExchange& operator=(const ParameterExchange&) = delete;
+
+ private:
+  std::vector<std::pair<Tensor*, Tensor>> own_;
+};
 
 /// An independent copy: same structure, values, modes and ties, no shared memory. An optimizer of
 /// the original does not move it.

@@ -1,6 +1,8 @@
 #include <steadygrad/layers/transformer_block.hpp>
 
+#include <array>
 #include <steadygrad/core/error.hpp>
+#include <steadygrad/layers/recompute.hpp>
 
 namespace steady {
 namespace {
@@ -87,6 +89,23 @@ ResidualStream TransformerBlock::step(const ResidualStream& stream, const BlockI
     return result.x;
   });
   return result;
+}
+
+ResidualStream TransformerBlock::recomputed(const ResidualStream& stream,
+                                            const BlockInputs& inputs) {
+  STEADY_CHECK(Error, inputs.self.cache == nullptr,
+               "TransformerBlock: what a cache holds is not recomputed");
+  const ResidualStream from = settled(stream);
+  const std::array given{from.x,        from.side,         inputs.self.mask, inputs.self.memory,
+                         inputs.memory, inputs.memory_mask};
+  const std::vector<Tensor> made =
+      recompute(*this, given, [](Layer& block, std::span<const Tensor> in) {
+        const ResidualStream y = static_cast<TransformerBlock&>(block)(
+            ResidualStream{in[0], in[1]},
+            {.self = {.mask = in[2], .memory = in[3]}, .memory = in[4], .memory_mask = in[5]});
+        return std::vector<Tensor>{y.x, y.side};
+      });
+  return {made[0], made[1]};
 }
 
 std::string TransformerBlock::describe() const {

@@ -43,6 +43,8 @@ class TransformerBlock : public Layer {
   /// The same inside a stack of blocks: what the last branch adds may stand apart, for the norm
   /// that comes next.
   ResidualStream step(const ResidualStream& stream, const BlockInputs& inputs);
+  /// The same, of which backward keeps what flows in alone (see recompute()). Not with a cache.
+  ResidualStream recomputed(const ResidualStream& stream, const BlockInputs& inputs);
   /// Throws Error for a block with cross attention: it needs a memory.
   Tensor forward(const Tensor& x) override { return settled(advance({x}, {})).x; }
   [[nodiscard]] std::string describe() const override;

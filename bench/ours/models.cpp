@@ -1,4 +1,5 @@
 #include <array>
+#include <functional>
 #include <steadygrad/steadygrad.hpp>
 
 #include "bench/trainer.hpp"
@@ -75,6 +76,14 @@ struct ResNet : Layer {
   }
 };
 
+/// What a forward under a tape keeps, without its result.
+std::int64_t kept_by(const std::function<Tensor()>& forward) {
+  const std::int64_t before = memory_stats().live;
+  Tape tape;
+  const Tensor loss = forward();
+  return memory_stats().live - before;
+}
+
 template <class M>
 class ImageTrainer : public Trainer {
  public:
@@ -91,6 +100,9 @@ class ImageTrainer : public Trainer {
     optimizer_.step(tape.backward(loss));
     return loss.item();
   }
+  std::int64_t activation_bytes() override {
+    return kept_by([&] { return cross_entropy(model_(x_), y_); });
+  }
 
  private:
   M model_;
@@ -105,6 +117,7 @@ Decoder::Options decoder_options(const DecoderSizes& s) {
   o.kv_heads = s.kv_heads;
   o.hidden = s.hidden;
   o.tied = true;
+  o.recompute = s.recompute;
   if (!s.llama) o.mlp = MlpKind::Gelu;
   return o;
 }
@@ -124,6 +137,9 @@ class DecoderTrainer : public Trainer {
     const Tensor loss = model_.loss(ids_, targets_);
     optimizer_.step(tape.backward(loss));
     return loss.item();
+  }
+  std::int64_t activation_bytes() override {
+    return kept_by([&] { return model_.loss(ids_, targets_); });
   }
 
  private:
