@@ -3,15 +3,18 @@
 //   build/bin/bench_gemm [--threads 2] [--rounds 9] [--json FILE]
 //
 // Every linear map of configurations (d) and (e) of bench_train is three products: y = x W^T, dx =
-// dy W and dW = dy^T x. Each is timed as the library runs it and, in turn with it, as OpenBLAS runs
-// it with its own threads. of_best divides by the fastest rate of any product by either in this
-// process; the last line of a configuration weighs the products by their work and their number.
+// dy W and dW = dy^T x. Each is timed as the library runs it, in turn with its own cut into tiles
+// on OpenBLAS alone, and afterwards as OpenBLAS runs it with its own threads, which would disturb
+// the others while they wait for work. of_best divides by the fastest rate of any product by any of
+// the three in this process; the last line of a configuration weighs the products by their work and
+// their number.
 #include <cblas.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <steadygrad/core/kernels/gemm.hpp>
 #include <steadygrad/core/parallel.hpp>
@@ -57,7 +60,7 @@ struct Product {
   std::string name;
   kernels::GemmShape shape;
   int count;
-  std::vector<double> ours, openblas;  // seconds
+  std::vector<double> ours, tiles, openblas;  // seconds
   [[nodiscard]] double work() const {
     return 2e-9 * static_cast<double>(shape.m * shape.n * shape.k);
   }
@@ -65,56 +68,65 @@ struct Product {
 
 std::vector<Product> products(const Map& map) {
   const std::string name(map.name);
-  return {{name + ": y",
-           {.m = map.tokens, .n = map.out, .k = map.in, .transpose_b = true},
-           map.count,
-           {},
-           {}},
-          {name + ": dx", {.m = map.tokens, .n = map.in, .k = map.out}, map.count, {}, {}},
-          {name + ": dW",
-           {.m = map.out, .n = map.in, .k = map.tokens, .transpose_a = true},
-           map.count,
-           {},
-           {}}};
+  const auto product = [&](const char* what, const kernels::GemmShape& shape) {
+    return Product{name + what, shape, map.count, {}, {}, {}};
+  };
+  return {product(": y", {.m = map.tokens, .n = map.out, .k = map.in, .transpose_b = true}),
+          product(": dx", {.m = map.tokens, .n = map.in, .k = map.out}),
+          product(": dW", {.m = map.out, .n = map.in, .k = map.tokens, .transpose_a = true})};
 }
 
+/// A call of each kind outside the clock first. threads: of OpenBLAS; 0: ours.
 void time_round(Product& p, int threads) {
   const kernels::GemmShape& s = p.shape;
   const std::vector<float> a(static_cast<std::size_t>(s.m * s.k), 0.25F);
   const std::vector<float> b(static_cast<std::size_t>(s.k * s.n), 0.5F);
   std::vector<float> c(static_cast<std::size_t>(s.m * s.n));
-  const auto ours = [&] { kernels::gemm<float>(s, 1, a, b, 0, c); };
-  const auto blas = [&] {
+  const auto add_time = [](std::vector<double>& times, const std::function<void()>& run) {
+    run();
+    times.push_back(seconds_of(run));
+  };
+  if (threads == 0) {
+    const auto ours = [&] { kernels::gemm<float>(s, 1, a, b, 0, c); };
+    add_time(p.ours, ours);
+    const bool both = kernels::set_library_sgemm(false);
+    add_time(p.tiles, ours);
+    kernels::set_library_sgemm(both);
+    return;
+  }
+  openblas_set_num_threads(threads);
+  add_time(p.openblas, [&] {
     cblas_sgemm(CblasRowMajor, s.transpose_a ? CblasTrans : CblasNoTrans,
                 s.transpose_b ? CblasTrans : CblasNoTrans, static_cast<int>(s.m),
                 static_cast<int>(s.n), static_cast<int>(s.k), 1, a.data(),
                 static_cast<int>(s.transpose_a ? s.m : s.k), b.data(),
                 static_cast<int>(s.transpose_b ? s.k : s.n), 0, c.data(), static_cast<int>(s.n));
-  };
-  openblas_set_num_threads(1);
-  ours();
-  p.ours.push_back(seconds_of(ours));
-  openblas_set_num_threads(threads);
-  blas();
-  p.openblas.push_back(seconds_of(blas));
+  });
   openblas_set_num_threads(1);
 }
 
+double rate(const Product& p, const std::vector<double>& seconds) {
+  return p.work() / median(seconds);
+}
+
 nlohmann::json report(const Config& config, const std::vector<Product>& all, double best) {
-  std::printf("(%s)%24s %6s %6s %6s %6s %14s %14s %8s\n", config.name, "", "m", "n", "k", "times",
-              "ours GFLOP/s", "OpenBLAS", "of_best");
+  std::printf("(%s)%24s %6s %6s %6s %6s %14s %14s %14s %8s\n", config.name, "", "m", "n", "k",
+              "times", "ours GFLOP/s", "OpenBLAS tiles", "OpenBLAS", "of_best");
   double work = 0.0, seconds = 0.0;
   nlohmann::json rows = nlohmann::json::array();
   for (const Product& p : all) {
-    const double ours = p.work() / median(p.ours), blas = p.work() / median(p.openblas);
-    std::printf("%-27s %6lld %6lld %6lld %6d %14.1f %14.1f %8.2f\n", p.name.c_str(),
+    const double ours = rate(p, p.ours), tiles = rate(p, p.tiles), blas = rate(p, p.openblas);
+    std::printf("%-27s %6lld %6lld %6lld %6d %14.1f %14.1f %14.1f %8.2f\n", p.name.c_str(),
                 static_cast<long long>(p.shape.m), static_cast<long long>(p.shape.n),
-                static_cast<long long>(p.shape.k), p.count, ours, blas, ours / best);
-    rows.push_back({{"product", p.name}, {"ours_gflops", ours}, {"openblas_gflops", blas}});
+                static_cast<long long>(p.shape.k), p.count, ours, tiles, blas, ours / best);
+    rows.push_back({{"product", p.name},
+                    {"ours_gflops", ours},
+                    {"tiles_gflops", tiles},
+                    {"openblas_gflops", blas}});
     work += p.work() * p.count;
     seconds += median(p.ours) * p.count;
   }
-  std::printf("%-27s %44.1f %23.2f\n\n", "all, weighted", work / seconds, work / seconds / best);
+  std::printf("%-27s %42.1f %38.2f\n\n", "all, weighted", work / seconds, work / seconds / best);
   return {{"config", config.name}, {"of_best", work / seconds / best}, {"products", rows}};
 }
 
@@ -140,11 +152,17 @@ int main(int argc, char** argv) {
     for (const Map& map : config.maps) {
       for (Product& p : products(map)) all.push_back(std::move(p));
     }
+  }
+  for (const int blas_threads : {0, threads}) {
     for (int round = 0; round < rounds; ++round) {
-      for (Product& p : all) time_round(p, threads);
+      for (std::vector<Product>& all : timed) {
+        for (Product& p : all) time_round(p, blas_threads);
+      }
     }
+  }
+  for (const std::vector<Product>& all : timed) {
     for (const Product& p : all) {
-      best = std::max({best, p.work() / median(p.ours), p.work() / median(p.openblas)});
+      best = std::max({best, rate(p, p.ours), rate(p, p.tiles), rate(p, p.openblas)});
     }
   }
   std::printf("%d threads, %d rounds, %s; best %.1f GFLOP/s\n", threads, rounds,

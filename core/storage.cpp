@@ -21,7 +21,7 @@ using detail::Caching;
 
 constexpr std::size_t Alignment = 64;
 constexpr std::size_t HugePage = std::size_t{2} << 20;
-constexpr std::size_t HugeThreshold = std::size_t{4} << 20;
+constexpr std::size_t HugeThreshold = std::size_t{2} << 20;
 constexpr std::size_t Classes = 256;
 
 struct SizeClass {
@@ -46,10 +46,20 @@ std::size_t class_bytes(std::size_t index) {
   return (std::size_t{1} << exponent) + (index % 4 + 1) * (std::size_t{1} << (exponent - 2));
 }
 
-/// A block of `bytes` (a multiple of Alignment) from the system, or null. Big blocks start on a
-/// huge page and ask for huge pages: touching them is then several times cheaper.
-void* take_from_system(std::size_t bytes) {
-  if (!Caching || bytes < HugeThreshold) return std::aligned_alloc(Alignment, bytes);
+/// Big blocks that all start at the same place of a page share cache sets, and a pass over several
+/// of them, an optimizer's say, runs up to four times slower. So each starts a little later than
+/// the one before: here, by how much.
+constexpr std::size_t StaggerThreshold = 4096;
+constexpr std::size_t MostStagger = 4096;
+
+std::size_t next_stagger() {
+  static std::atomic<std::size_t> blocks{0};
+  constexpr std::size_t Step = 256, Places = MostStagger / Step;
+  return blocks.fetch_add(5, std::memory_order_relaxed) % Places * Step;
+}
+
+/// Memory that starts on a huge page and asks for huge pages: touching it is several times cheaper.
+std::byte* map_huge(std::size_t bytes) {
   void* block =
       mmap(nullptr, bytes + HugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (block == MAP_FAILED) return nullptr;
@@ -62,15 +72,34 @@ void* take_from_system(std::size_t bytes) {
   }
   void* result = reinterpret_cast<void*>(aligned);
   madvise(result, bytes, MADV_HUGEPAGE);
-  return result;
+  return static_cast<std::byte*>(result);
+}
+
+/// A block of `bytes` (a multiple of Alignment) from the system, or null.
+void* take_from_system(std::size_t bytes) {
+  if (!Caching || bytes < StaggerThreshold) return std::aligned_alloc(Alignment, bytes);
+  const std::size_t stagger = next_stagger();
+  if (bytes >= HugeThreshold) {
+    std::byte* start = map_huge(bytes + MostStagger);
+    return start == nullptr ? nullptr : start + stagger;
+  }
+  void* start = std::aligned_alloc(Alignment, bytes + MostStagger + Alignment);
+  if (start == nullptr) return nullptr;
+  std::byte* block = static_cast<std::byte*>(start) + Alignment + stagger;
+  std::memcpy(block - sizeof(start), &start, sizeof(start));  // for give_to_system
+  return block;
 }
 
 void give_to_system(void* block, std::size_t bytes) {
-  if (!Caching || bytes < HugeThreshold) {
-    std::free(block);
-  } else {
-    munmap(block, bytes);
+  if (!Caching || bytes < StaggerThreshold) return std::free(block);
+  if (bytes >= HugeThreshold) {
+    const auto place = reinterpret_cast<std::uintptr_t>(block) & ~(HugePage - 1);
+    munmap(reinterpret_cast<void*>(place), bytes + MostStagger);
+    return;
   }
+  void* start = nullptr;
+  std::memcpy(&start, static_cast<std::byte*>(block) - sizeof(start), sizeof(start));
+  std::free(start);
 }
 
 /// Small storages of one thread: written by that thread alone, read by all.
