@@ -16,6 +16,7 @@ Parts:    norms optimizer tape gemm train best memory scaling together
           best      the same under the settings that make libtorch fastest
           memory    the high-water mark of each side in a process of its own, and of ours that
                     recomputes its blocks
+          scaling   growth with batch, layers, features and context
           together  two runs at once on this machine against one
 Tables go to the terminal and to build-bench/results/PART.txt, numbers beside them as JSON. The
 machine should have nothing else to do: about 40 minutes with libtorch, 15 without.
@@ -41,9 +42,11 @@ done
 
 steady_install "${steady_packages[@]}" ${peers:+libtorch-dev}
 steady_targets=(bench_norms bench_optimizer bench_tape bench_gemm bench_train bench_scaling)
+[ -z "$peers" ] || steady_targets+=(bench_train_ours)
 steady_build build-bench -DSTEADY_BUILD_TESTS=OFF -DSTEADY_BUILD_EXAMPLES=OFF \
   ${peers:+-DSTEADY_BENCH_PEERS=ON}
 bin=build-bench/bin
+ours=$bin/bench_train${peers:+_ours}
 results=build-bench/results
 mkdir -p "$results"
 export LC_ALL=C
@@ -95,18 +98,15 @@ part_best() {
   fi
 }
 part_memory() {
-  local config side
+  local config
   for config in "${configs[@]}"; do
-    for side in ours ${peers:+libtorch}; do
-      "$bin/bench_train" --config "$config" --threads 2 --steps 3 --side "$side" |
-        sed "s/^(/$side (/; 2,\$d"
-    done
-    case $config in
-      c | d | e)
-        "$bin/bench_train" --config "$config" --threads 2 --steps 3 --side ours --recompute |
-          sed '1s/^/recomputing: /'
-        ;;
-    esac
+    "$ours" --config "$config" --threads 2 --steps 3 --side ours | sed -n '1s/^/ours: /p'
+    [ -z "$peers" ] ||
+      "$bin/bench_train" --config "$config" --threads 2 --steps 3 --side libtorch |
+      sed -n '1s/^/libtorch: /p'
+  done
+  for config in c d e; do
+    "$ours" --config "$config" --threads 2 --steps 7 --recompute | sed '1s/^/recomputing: /'
   done
 }
 part_scaling() { "$bin/bench_scaling" --json "$results/scaling.json"; }
@@ -117,7 +117,7 @@ seconds() {
   "$@"
   awk -v a="$begin" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.3f", b - a }'
 }
-one() { "$bin/bench_train" --config "$1" --steps "$2" --threads 2 --side ours >/dev/null; }
+one() { "$ours" --config "$1" --steps "$2" --threads 2 >/dev/null; }
 two() {
   one "$1" "$2" &
   one "$1" "$2"
