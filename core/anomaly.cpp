@@ -23,8 +23,8 @@ std::string non_finite(const Tensor& t) {
   });
 }
 
-[[noreturn]] void fail(const std::string& path, std::string text) {
-  NonFiniteError error(std::move(text));
+[[noreturn]] void fail(const std::string& path, const std::string& text) {
+  NonFiniteError error(text);
   error.locate(path);
   throw error;
 }

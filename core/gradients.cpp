@@ -37,7 +37,7 @@ Gradients::~Gradients() {
 
 Gradients& Gradients::operator=(Gradients&& other) noexcept {
   items_.swap(other.items_);
-  Gradients(std::move(other));
+  const Gradients before(std::move(other));  // what was here goes back to the spare lists
   return *this;
 }
 

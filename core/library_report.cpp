@@ -5,6 +5,7 @@
 #include <steadygrad/core/kernels/gemm.hpp>
 #include <steadygrad/core/kernels/simd_target.hpp>
 #include <steadygrad/core/parallel.hpp>
+#include <steadygrad/version.hpp>
 
 namespace steady {
 
@@ -13,8 +14,11 @@ std::string library_report() {
 }
 
 std::vector<std::pair<std::string, std::string>> library_facts() {
-  return {{"steadygrad", STEADY_VERSION},
+  return {{"steadygrad", STEADYGRAD_VERSION},
+          {"compiler", STEADYGRAD_COMPILER ", " STEADYGRAD_BUILD_TYPE},
           {"libraries", kernels::gemm_libraries()},
+          {"hdf5", STEADYGRAD_HDF5_VERSION},
+          {"event files", STEADYGRAD_EVENT_FILES},
           {"simd", kernels::simd_target()},
           {"threads", fmt::format("{}", num_threads())}};
 }

@@ -5,6 +5,7 @@
 //   build/bin/char_transformer --norm layer --norm rms --placement pre --placement post
 //   build/bin/char_transformer --save run      saves as it trains; Ctrl-C saves and ends
 //   build/bin/char_transformer --resume run    goes on, to the same numbers bit for bit
+//   build/bin/char_transformer --tensorboard events   for `tensorboard --logdir events`
 //
 // Prints the model, a progress bar (loss in nats per character, norm of the gradient before it is
 // clipped), the validation loss and a sample; with several norms or placements it trains every
@@ -25,6 +26,7 @@
 #include "examples/common/json_file.hpp"
 #include "examples/common/progress.hpp"
 #include "examples/common/table.hpp"
+#include "examples/common/tensorboard.hpp"
 #include "examples/common/text_source.hpp"
 
 namespace {
@@ -65,6 +67,7 @@ struct Settings {
   std::int64_t evaluate_every = 500;
   std::string json;
   std::string progress = "auto";
+  std::string tensorboard;
   CheckpointOptions checkpoints;
 };
 
@@ -213,15 +216,17 @@ class Training {
     run_.parameters = model_.parameter_count();
   }
 
-  Run run(Checkpoints& checkpoints, std::size_t number) {
+  Run run(Checkpoints& checkpoints, Tensorboard& board, std::size_t number) {
     std::printf("\n== %s, %s ==\n%s\n", run_.norm.c_str(), run_.placement.c_str(),
                 model_.summary().c_str());
     std::fflush(stdout);
     TrainingState state;
     describe(state, checkpoints);
     checkpoints.begin(number, state, step_);
-    if (run_.diverged_at < 0 && step_ < s_.steps) train(checkpoints);
+    board.begin(number);
+    if (run_.diverged_at < 0 && step_ < s_.steps) train(checkpoints, board);
     checkpoints.finish();
+    board.finish();
     for (std::size_t i = 0; i < run_.validation_loss.size(); ++i) {
       std::printf("step %ld: validation loss %.4f\n", static_cast<long>(run_.evaluated_at[i]),
                   run_.validation_loss[i]);
@@ -252,7 +257,16 @@ class Training {
     if (checkpoints.active()) state.option("data", checksum(text_.train));
   }
 
-  void train(Checkpoints& checkpoints) {
+  /// Of the update that has just been made, with gradients after clipping.
+  void show(Tensorboard& board, const Gradients& gradients, double rate) const {
+    if (!board.active()) return;
+    board.scalar("train/loss", step_, run_.train_loss.back());
+    board.scalar("train/gradient_norm", step_, run_.gradient_norm.back());
+    board.scalar("train/learning_rate", step_, rate);
+    board.parameters(step_, optimizer_.parameters(), gradients);
+  }
+
+  void train(Checkpoints& checkpoints, Tensorboard& board) {
     const std::int64_t warmup = std::min(s_.warmup, s_.steps - 1);
     const Schedule schedule = warmup_cosine_schedule(s_.lr, warmup, s_.steps, 0.1 * s_.lr);
     TrainingWindows data(text_, s_, step_ * s_.accumulate);
@@ -277,8 +291,9 @@ class Training {
       optimizer_.step(result.gradients);
       ++step_;
       progress.step(tokens, {{"loss", result.loss}, {"gradient norm", *length}});
+      show(board, result.gradients, schedule(step_ - 1));
       const bool due = step_ % s_.evaluate_every == 0 || step_ == s_.steps;
-      if (due && !evaluate()) break;
+      if (due && !evaluate(board)) break;
       checkpoints.after_step();
     }
     progress.finish();
@@ -289,10 +304,11 @@ class Training {
   }
 
   /// Whether the loss is finite; the run has diverged when it is not.
-  bool evaluate() {
+  bool evaluate(Tensorboard& board) {
     const auto before = std::chrono::steady_clock::now();
     run_.validation_loss.push_back(validation_loss(model_, text_, s_.context));
     run_.evaluated_at.push_back(step_);
+    board.scalar("validation/loss", step_, run_.validation_loss.back());
     evaluating_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
     if (std::isfinite(run_.validation_loss.back())) return true;
     run_.diverged_at = step_ - 1;
@@ -388,6 +404,7 @@ void add_options(CLI::App& app, Settings& s) {
                            1);
   app.add_option("--json", s.json, "file for losses, gradient norms and the sample");
   app.add_option("--progress", s.progress, "auto, bar, plain or off")->capture_default_str();
+  add_tensorboard_option(app, s.tensorboard);
   add_checkpoint_options(app, s.checkpoints);
 }
 
@@ -427,11 +444,12 @@ int main(int argc, char** argv) {
       }
     }
     Checkpoints checkpoints(s.checkpoints, names);
+    Tensorboard board(s.tensorboard, names);
     std::vector<Run> runs;
     for (const NormSpec& norm : norms) {
       for (const Placement& placement : placements) {
         Training training(norm, placement, source.text, s);
-        runs.push_back(training.run(checkpoints, runs.size()));
+        runs.push_back(training.run(checkpoints, board, runs.size()));
       }
     }
     if (runs.size() > 1) print_comparison(runs);

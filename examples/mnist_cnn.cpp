@@ -4,6 +4,7 @@
 //   build/bin/mnist_cnn --norm none --norm batch --norm "layer(over=sample)" --norm rms
 //   build/bin/mnist_cnn --save run        saves as it trains; Ctrl-C saves and ends
 //   build/bin/mnist_cnn --resume run      goes on, to the same numbers bit for bit
+//   build/bin/mnist_cnn --tensorboard events   for `tensorboard --logdir events`
 //
 // Prints the model, a progress bar and the test accuracy of every epoch; then, layer by layer, the
 // root mean square of the weights' gradients over the first and the last 50 steps. How to read it:
@@ -26,6 +27,7 @@
 #include "examples/common/json_file.hpp"
 #include "examples/common/progress.hpp"
 #include "examples/common/table.hpp"
+#include "examples/common/tensorboard.hpp"
 
 namespace {
 
@@ -70,6 +72,7 @@ struct Settings {
   std::string data = "data";
   std::string json;
   std::string progress = "auto";
+  std::string tensorboard;
   CheckpointOptions checkpoints;
 };
 
@@ -136,22 +139,25 @@ class Training {
     schedule_ = warmup_schedule(warmup, cosine_schedule(s.lr, steps - warmup));
   }
 
-  Run run(Checkpoints& checkpoints, std::size_t number) {
+  Run run(Checkpoints& checkpoints, Tensorboard& board, std::size_t number) {
     std::printf("\n== %s ==\n%s\n", run_.norm.c_str(), model_.summary().c_str());
     std::fflush(stdout);
     TrainingState state;
     describe(state, checkpoints);
     checkpoints.begin(number, state, step_);
+    board.begin(number);
     // An epoch is over when its accuracy is known.
     for (auto epoch = std::ssize(run_.test_accuracy); epoch < s_.epochs; ++epoch) {
-      if (run_.diverged_at < 0) train_epoch(epoch, checkpoints);
+      if (run_.diverged_at < 0) train_epoch(epoch, checkpoints, board);
       if (run_.diverged_at >= 0) break;
       run_.test_accuracy.push_back(test_accuracy(model_, data_.test));
+      board.scalar("test/accuracy", step_, run_.test_accuracy.back());
       std::printf("epoch %ld: test accuracy %.2f %%\n", static_cast<long>(epoch + 1),
                   100 * run_.test_accuracy.back());
       std::fflush(stdout);
     }
     checkpoints.finish();
+    board.finish();
     if (seconds_ > 0) run_.images_per_second = images_ / seconds_;
     return run_;
   }
@@ -171,7 +177,16 @@ class Training {
     if (checkpoints.active()) state.option("data", checksum(data_.train.x));
   }
 
-  void train_epoch(std::int64_t epoch, Checkpoints& checkpoints) {
+  /// Of the update that has just been made.
+  void show(Tensorboard& board, const Gradients& gradients, double accuracy) const {
+    if (!board.active()) return;
+    board.scalar("train/loss", step_, run_.train_loss.back());
+    board.scalar("train/accuracy", step_, accuracy);
+    board.scalar("train/learning_rate", step_, schedule_(step_ - 1));
+    board.parameters(step_, weights_, gradients);
+  }
+
+  void train_epoch(std::int64_t epoch, Checkpoints& checkpoints, Tensorboard& board) {
     BatchOptions o = options(epoch);
     o.start = step_ - epoch * batches_per_epoch_;
     Progress progress(fmt::format("epoch {}/{}", epoch + 1, s_.epochs), batches_per_epoch_,
@@ -196,6 +211,7 @@ class Training {
       seen += static_cast<double>(batch.size());
       correct += static_cast<double>(count_correct(logits, batch.y));
       progress.step(batch.size(), {{"loss", loss.item()}, {"accuracy", correct / seen}});
+      show(board, gradients, correct / seen);
       checkpoints.after_step();
     }
     progress.finish();
@@ -285,6 +301,7 @@ int main(int argc, char** argv) {
   app.add_option("--data", s.data, "directory of the MNIST files")->capture_default_str();
   app.add_option("--json", s.json, "file for losses per step and accuracies per epoch");
   app.add_option("--progress", s.progress, "auto, bar, plain or off")->capture_default_str();
+  add_tensorboard_option(app, s.tensorboard);
   add_checkpoint_options(app, s.checkpoints);
   return run_program(app, argc, argv, [&] {
     std::vector<NormSpec> norms;
@@ -301,9 +318,10 @@ int main(int argc, char** argv) {
     std::vector<std::string> names;
     for (const NormSpec& norm : norms) names.push_back(to_string(norm));
     Checkpoints checkpoints(s.checkpoints, names);
+    Tensorboard board(s.tensorboard, names);
     std::vector<Run> runs;
     for (std::size_t i = 0; i < norms.size(); ++i) {
-      runs.push_back(Training(norms[i], data, s).run(checkpoints, i));
+      runs.push_back(Training(norms[i], data, s).run(checkpoints, board, i));
       print_gradients(runs.back());
     }
     print_comparison(runs);

@@ -94,10 +94,9 @@ seed() { # what a target begins with
   esac
 }
 
-failed=0
-for target in "${targets[@]}"; do
-  build_target "$target"
-  corpus=build-fuzz/corpus/$target
+fuzz() {
+  local target=$1 corpus=build-fuzz/corpus/$1
+  build_target "$target" || return 1
   mkdir -p "$corpus"
   seed "$target" "$corpus"
   if "build-fuzz/$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
@@ -107,7 +106,14 @@ for target in "${targets[@]}"; do
   else
     echo "fuzz: $target: FAILED"
     tail -40 "build-fuzz/$target.log"
-    failed=1
+    return 1
   fi
+}
+
+rm -f build-fuzz/failed
+for target in "${targets[@]}"; do
+  while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n || true; done
+  { fuzz "$target" || touch build-fuzz/failed; } &
 done
-exit "$failed"
+wait
+[ ! -e build-fuzz/failed ]

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <steadygrad/layers/norm/norm_kinds.hpp>
 #include <string>
 
 namespace {
@@ -30,6 +31,19 @@ TEST(Readme, FilesItNamesExist) {
     const std::string target = readme.substr(at + 2, readme.find(')', at) - at - 2);
     if (target.starts_with("http") || target.starts_with("#")) continue;
     EXPECT_TRUE(std::filesystem::exists(std::string(STEADY_SOURCE_DIR) + "/" + target)) << target;
+  }
+}
+
+TEST(Readme, EveryNormHasAPageInTheIndexAndAGrammarInTheHeader) {
+  const std::string index = read("layers/norm/docs/README.md");
+  const std::string header = read("layers/norm/norm_spec.hpp");
+  for (const steady::detail::NormKind& kind : steady::detail::norm_kinds()) {
+    const std::string grammar = kind.grammar;
+    const std::string name = grammar.substr(0, grammar.find('('));
+    if (name == "none") continue;
+    EXPECT_NE(index.find("](" + name + ".md)"), std::string::npos) << name;
+    EXPECT_FALSE(read("layers/norm/docs/" + name + ".md").empty()) << name;
+    EXPECT_NE(header.find("///   " + name + "("), std::string::npos) << name;
   }
 }
 

@@ -1,33 +1,120 @@
 #!/usr/bin/env bash
-# Builds steadygrad and runs its whole test suite.
+# Builds steadygrad and tests it: the whole suite, or one of the gates of .ci/run.
 set -euo pipefail
 # shellcheck source=examples/common/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../examples/common/setup.sh"
 cd "$steady_root"
 
-build=build
-options=()
-case ${1:-} in
-  -h | --help)
-    cat <<'TEXT'
+help() {
+  cat <<'TEXT'
 tests/run.sh [CTEST OPTION...]              builds in build/ and runs every test
-tests/run.sh --sanitize [CTEST OPTION...]   the same in build-sanitize/, under AddressSanitizer and
-                                            UndefinedBehaviorSanitizer
-tests/run.sh -R RmsNorm                     only the tests whose name matches
+tests/run.sh -R RmsNorm                     only the suites whose name matches
+tests/run.sh GATE [OPTION...]               one of the gates of .ci/run alone:
+
+  --format                clang-format would change no file
+  --sanitize [CTEST...]   clang with warnings as errors; the tests under AddressSanitizer and
+                          UndefinedBehaviorSanitizer, in build-sanitize/
+  --threads               the parallel parts under ThreadSanitizer, in build-threads/
+  --tidy [--all|FILE...]  clang-tidy on the sources that differ from origin/main (or, where there is
+                          no other commit to compare with, from the last one), on all, or on these
+  --consumer              a program outside the tree against an installed and moved copy: static,
+                          then shared (build-shared/)
+  --package [--chroot]    the .deb names what it needs; with --chroot it is installed in a fresh
+                          Debian tree and a program is built there
+  --portable              no flag of this machine is exported; a program runs on a processor without
+                          AVX (qemu-user)
+  --examples              the example programs at a small size
+  --fuzz [SECONDS]        every fuzz target
+  --docs                  the reference builds without a warning
+  --cross                 the library compiles for arm64
 
 Missing Debian packages are installed first. STEADY_CMAKE_ARGS holds further arguments of cmake,
-such as -DSTEADY_WERROR=ON.
+such as -DSTEADY_WERROR=ON. A single test: build/bin/steady_tests --gtest_filter='RmsNorm.*'.
 TEXT
-    exit 0
-    ;;
-  --sanitize)
+}
+
+# What the build does without, and the tests should see.
+optional_packages=(libprotobuf-dev protobuf-compiler)
+
+# run_tests BUILD [CTEST OPTION...]
+run_tests() {
+  local build=$1
+  shift
+  ctest --test-dir "$build" --output-on-failure --parallel "$(nproc)" "$@"
+}
+
+format() {
+  steady_install clang-format
+  find . \( -name 'build*' -o -name '.?*' \) -prune -o -name '*.[ch]pp' -print0 |
+    xargs -0 clang-format --dry-run -Werror
+  echo "formatting: clean"
+}
+
+# Left out: what runs programs for long or kills them at many moments, which the plain suite does,
+# and what compiles. Tests that count memory or set limits skip themselves here.
+sanitize() {
+  steady_install "${steady_packages[@]}" "${optional_packages[@]}" clang libclang-rt-dev libomp-dev
+  export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
+  steady_build build-sanitize -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_C_COMPILER=clang \
+    -DSTEADY_WERROR=ON -DSTEADY_SANITIZE=ON -DSTEADY_BUILD_BENCH=OFF
+  run_tests build-sanitize -LE 'slow|installs' "$@"
+}
+
+# OpenBLAS, oneDNN and OpenMP are not instrumented: what they do is not seen, and
+# tests/thread_sanitizer.txt keeps their own locks out of the reports.
+threads() {
+  steady_install "${steady_packages[@]}" "${optional_packages[@]}" clang libclang-rt-dev libomp-dev
+  # shellcheck disable=SC2034  # read by steady_build
+  steady_targets=(steady_tests)
+  steady_build build-threads -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_C_COMPILER=clang \
+    -DSTEADY_SANITIZE=thread -DSTEADY_BUILD_BENCH=OFF -DSTEADY_BUILD_EXAMPLES=OFF
+  TSAN_OPTIONS="suppressions=$steady_root/tests/thread_sanitizer.txt halt_on_error=1 ${TSAN_OPTIONS:-}" \
+    run_tests build-threads "$@"
+}
+
+consumer() {
+  steady_install "${steady_packages[@]}" "${optional_packages[@]}" pkg-config
+  # shellcheck disable=SC2034
+  steady_targets=(steadygrad)
+  steady_build build
+  tests/consumer.sh build
+  local archive=()
+  if grep -q '^CMAKE_POSITION_INDEPENDENT_CODE:.*=ON' build/CMakeCache.txt; then
+    archive=(-DSTEADY_ARCHIVE="$steady_root/build/libsteadygrad.a")
+  fi
+  steady_build build-shared -DBUILD_SHARED_LIBS=ON -DSTEADY_BUILD_TESTS=OFF \
+    -DSTEADY_BUILD_EXAMPLES=OFF -DSTEADY_BUILD_BENCH=OFF "${archive[@]}"
+  tests/consumer.sh build-shared
+}
+
+examples() {
+  steady_install "${steady_packages[@]}"
+  steady_build build
+  run_tests build -L examples "$@"
+}
+
+docs() {
+  steady_install "${steady_packages[@]}" doxygen
+  # shellcheck disable=SC2034
+  steady_targets=(docs)
+  steady_build build
+  echo "documentation: no warning"
+}
+
+gate=${1:-}
+case $gate in
+  -h | --help) help ;;
+  --format | --sanitize | --threads | --consumer | --examples | --docs)
     shift
-    build="build-sanitize"
-    options=(-DSTEADY_SANITIZE=ON -DSTEADY_BUILD_BENCH=OFF)
-    export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
+    "${gate#--}" "$@"
+    ;;
+  --tidy | --package | --portable | --fuzz | --cross)
+    shift
+    exec "tests/${gate#--}.sh" "$@"
+    ;;
+  *)
+    steady_install "${steady_packages[@]}" "${optional_packages[@]}"
+    steady_build build
+    run_tests build "$@"
     ;;
 esac
-
-steady_install "${steady_packages[@]}"
-steady_build "$build" "${options[@]}"
-exec ctest --test-dir "$build" --output-on-failure --parallel "$(nproc)" "$@"

@@ -75,7 +75,7 @@ void append_utf8(std::string& text, char32_t c) {
 }
 
 std::string describe_character(char32_t c) {
-  const std::string number = fmt::format("U+{:04X}", static_cast<std::uint32_t>(c));
+  std::string number = fmt::format("U+{:04X}", static_cast<std::uint32_t>(c));
   const bool control = c < 0x20 || (c >= 0x7F && c < 0xA0);
   if (control || is_surrogate(c) || c > LastCodePoint) return number;
   std::string text = "'";

@@ -13,8 +13,7 @@ Vocabulary Vocabulary::bytes() { return {TextUnit::Byte, {}}; }
 Vocabulary Vocabulary::characters_of(std::string_view text) {
   std::vector<char32_t> points = decode_utf8(text);
   std::ranges::sort(points);
-  const auto rest = std::ranges::unique(points);
-  points.erase(rest.begin(), rest.end());
+  points.erase(std::unique(points.begin(), points.end()), points.end());
   points.shrink_to_fit();
   return {TextUnit::Character, std::move(points)};
 }

@@ -68,7 +68,7 @@ std::vector<std::byte> read_file(const std::filesystem::path& path) {
   const bool regular = std::filesystem::is_regular_file(path, error);
   STEADY_CHECK(IoError, regular, "checkpoint: there is no file '{}'", path.string());
   std::ifstream in(path, std::ios::binary | std::ios::ate);
-  STEADY_CHECK(IoError, in.good(), "checkpoint: cannot open '{}': {}", path.string(),
+  STEADY_CHECK(ForeignCheckpoint, in.good(), "checkpoint: cannot open '{}': {}", path.string(),
                std::generic_category().message(errno));
   const auto size = static_cast<std::size_t>(in.tellg());
   std::vector<std::byte> bytes(std::min(size, HeaderBytes));
@@ -93,7 +93,7 @@ std::vector<std::byte> read_file(const std::filesystem::path& path) {
                "checkpoint: '{}' is truncated: has {} bytes, expects {}", path.string(), size,
                expected > 0 ? fmt::format("{}", expected) : "more");
   const std::string_view version = field(text, Magic);
-  STEADY_CHECK(IoError, version == Version,
+  STEADY_CHECK(ForeignCheckpoint, version == Version,
                "checkpoint: '{}' has format version '{}'; this program reads {}", path.string(),
                version, Version);
   STEADY_CHECK(IoError, size == expected, "checkpoint: '{}' is damaged: has {} bytes, expects {}",

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <steadygrad/core/error.hpp>
 #include <steadygrad/core/io/hdf5.hpp>
 #include <steadygrad/core/parameter.hpp>
 #include <string>
@@ -27,6 +28,13 @@ struct Checkpoint {
   [[nodiscard]] const CheckpointPart* find(std::string_view name) const;
 };
 
+/// A checkpoint that may be whole and good, but not for this program: of another format version, or
+/// a file that it may not open.
+class ForeignCheckpoint : public IoError {
+ public:
+  using IoError::IoError;
+};
+
 /// Puts a checkpoint into one HDF5 file: a group per part, in it a dataset per tensor and an
 /// attribute per value, under the names given (escaped, see hdf5::escape). In front of the HDF5
 /// data stand 512 bytes that name format, size and checksum. checkpoint.md shows the layout.
@@ -42,7 +50,8 @@ void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkp
 
 /// Reads a checkpoint that save_checkpoint wrote, after its size and checksum have been found
 /// right: HDF5 sees no damaged file. Tensors come in the order of their names. Throws IoError that
-/// names the file for one that is missing, truncated, damaged, of another format or version.
+/// names the file for one that is missing, truncated, damaged or something else, and
+/// ForeignCheckpoint for one that may not be opened or is of another version.
 [[nodiscard]] Checkpoint load_checkpoint(const std::filesystem::path& path);
 
 }  // namespace steady

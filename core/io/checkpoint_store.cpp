@@ -67,6 +67,7 @@ void CheckpointStore::prepare(std::int64_t step) const {
     bool readable = true;
     try {
       (void)load_checkpoint(file);
+    } catch (const ForeignCheckpoint&) {  // not damaged
     } catch (const IoError&) {
       readable = false;
     }
@@ -90,7 +91,7 @@ fs::path CheckpointStore::save(std::int64_t step, const Checkpoint& checkpoint) 
                "checkpoint: cannot make the directory '{}': {}", path_.string(),
                error ? error.message() : "a file is in its place");
   prepare(step);
-  const fs::path file = path_ / fmt::format("{}{:012}{}", Prefix, step, Suffix);
+  fs::path file = path_ / fmt::format("{}{:012}{}", Prefix, step, Suffix);
   save_checkpoint(file, checkpoint);
   std::error_code ignored;
   for (const auto& [other, part] : numbered(path_, Part)) fs::remove(part, ignored);
@@ -109,6 +110,8 @@ LatestCheckpoint CheckpointStore::latest() const {
     try {
       Checkpoint checkpoint = load_checkpoint(file);
       return {std::move(checkpoint), file, std::move(skipped)};
+    } catch (const ForeignCheckpoint&) {
+      throw;
     } catch (const IoError& error) {
       skipped.emplace_back(error.what());
     }

@@ -13,11 +13,11 @@ struct CheckpointStoreOptions {
   std::int64_t keep = 3;  ///< files of a directory that stay, the newest; at least 1
 };
 
-/// The newest checkpoint that can be read.
+/// The newest checkpoint that is whole.
 struct LatestCheckpoint {
   Checkpoint checkpoint;
   std::filesystem::path file;
-  std::vector<std::string> skipped;  ///< newer files that cannot be read, each with its reason
+  std::vector<std::string> skipped;  ///< newer files that are damaged, each with its reason
 };
 
 /// Where the checkpoints of one run lie. A path that ends in ".h5" is one file, which each save
@@ -33,13 +33,15 @@ class CheckpointStore {
   [[nodiscard]] std::vector<std::filesystem::path> files() const;
 
   /// Makes room for saves from `step` on. In a directory, files of later steps would be taken for
-  /// newer: those that cannot be read get ".damaged" behind their names, another one is an Error.
+  /// newer: damaged ones get ".damaged" behind their names, any other is an Error.
   void prepare(std::int64_t step) const;
   /// Saves (see prepare and save_checkpoint), making the directory if need be, then removes the
   /// oldest files beyond `keep` and what a killed save left. Returns the file.
   std::filesystem::path save(std::int64_t step, const Checkpoint& checkpoint) const;
 
-  /// The newest that can be read. Throws IoError when there is none, with the reason for each.
+  /// The newest, past damaged ones. Throws IoError when there is none, with the reason for each,
+  /// and ForeignCheckpoint for one of another version or without the right to read it: training
+  /// from an older one would lose what is there.
   [[nodiscard]] LatestCheckpoint latest() const;
 
  private:

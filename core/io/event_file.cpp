@@ -1,16 +1,16 @@
 #include <steadygrad/core/io/event_file.hpp>
 
-#include <fcntl.h>
-#include <unistd.h>
-
+#include <algorithm>
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
+#include <cmath>
+#include <limits>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/io/crc_table-inl.hpp>
+#include <steadygrad/core/io/descriptor-inl.hpp>
 #include <string>
+#include <vector>
 
 #ifdef STEADY_PROTOBUF
 #include "event_file.pb.h"
@@ -53,6 +53,45 @@ std::string framed(const std::string& message) {
   return record;
 }
 
+/// The finite values of a tensor in equal bins between the least and the greatest.
+struct Bins {
+  double min = std::numeric_limits<double>::infinity();
+  double max = -min;
+  double sum = 0;
+  double sum_squares = 0;
+  std::vector<double> edges{};
+  std::vector<std::int64_t> counts{};
+};
+
+template <class T>
+Bins bins_of(std::span<const T> values) {
+  constexpr std::size_t Count = 30;
+  Bins bins;
+  for (const T value : values) {
+    const auto v = static_cast<double>(value);
+    if (!std::isfinite(v)) continue;
+    bins.min = std::min(bins.min, v);
+    bins.max = std::max(bins.max, v);
+    bins.sum += v;
+    bins.sum_squares += v * v;
+  }
+  if (bins.min > bins.max) bins.min = bins.max = 0;  // no finite value
+  const double width = (bins.max - bins.min) / Count;
+  const std::size_t count = width > 0 && std::isfinite(width) ? Count : 1;
+  bins.counts.resize(count);
+  for (std::size_t i = 1; i < count; ++i) {
+    bins.edges.push_back(bins.min + width * static_cast<double>(i));
+  }
+  bins.edges.push_back(bins.max);
+  for (const T value : values) {
+    const auto v = static_cast<double>(value);
+    if (!std::isfinite(v)) continue;
+    const auto edge = std::lower_bound(bins.edges.begin(), bins.edges.end() - 1, v);
+    ++bins.counts[static_cast<std::size_t>(edge - bins.edges.begin())];
+  }
+  return bins;
+}
+
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
@@ -64,13 +103,13 @@ bool has_event_files() { return true; }
 struct EventFile::Impl {
   std::filesystem::path path{};
   EventFileOptions options{};
-  int file = -1;
+  detail::Descriptor file{};
   std::string waiting{};  // whole records
   off_t written = 0;
   std::chrono::steady_clock::time_point flushed = std::chrono::steady_clock::now();
 
   void add(event_format::Event& event) {
-    STEADY_CHECK(Error, file >= 0, "EventFile: {} is closed", path.string());
+    STEADY_CHECK(Error, file.is_open(), "EventFile: {} is closed", path.string());
     event.set_wall_time(options.wall_time());
     waiting += framed(event.SerializeAsString());
     const std::chrono::duration<double> since = std::chrono::steady_clock::now() - flushed;
@@ -78,16 +117,11 @@ struct EventFile::Impl {
   }
 
   void flush() {
-    std::size_t done = 0;
-    while (done < waiting.size()) {
-      const ssize_t n = ::write(file, waiting.data() + done, waiting.size() - done);
-      if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) {
-        const std::string reason = std::strerror(errno);
-        (void)!::ftruncate(file, written);  // no half record stays
-        throw IoError(fmt::format("EventFile: cannot write {}: {}", path.string(), reason));
-      }
-      done += static_cast<std::size_t>(n);
+    const detail::LimitIsAnError limit;
+    if (!file.write(std::as_bytes(std::span(waiting)))) {
+      const std::string reason = detail::system_reason();
+      (void)file.truncate(written);  // no half record stays
+      throw IoError(fmt::format("EventFile: cannot write {}: {}", path.string(), reason));
     }
     written += static_cast<off_t>(waiting.size());
     waiting.clear();
@@ -104,13 +138,12 @@ EventFile::EventFile(const std::filesystem::path& directory, const EventFileOpti
   STEADY_CHECK(IoError, !error, "EventFile: cannot make {}: {}", directory.string(),
                error.message());
   const auto seconds = static_cast<std::int64_t>(impl_->options.wall_time());
-  for (int number = 0; impl_->file < 0; ++number) {
+  for (int number = 0; !impl_->file.is_open(); ++number) {
     impl_->path =
         directory / fmt::format("events.out.tfevents.{:010}.{}.steadygrad", seconds, number);
-    impl_->file =
-        ::open(impl_->path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
-    STEADY_CHECK(IoError, impl_->file >= 0 || errno == EEXIST, "EventFile: cannot make {}: {}",
-                 impl_->path.string(), std::strerror(errno));
+    impl_->file = detail::Descriptor(impl_->path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND);
+    STEADY_CHECK(IoError, impl_->file.is_open() || errno == EEXIST, "EventFile: cannot make {}: {}",
+                 impl_->path.string(), detail::system_reason());
   }
   event_format::Event version;
   version.set_file_version("brain.Event:2");
@@ -120,8 +153,7 @@ EventFile::EventFile(const std::filesystem::path& directory, const EventFileOpti
 EventFile::~EventFile() {
   try {
     close();
-  } catch (const Error&) {
-    if (impl_->file >= 0) ::close(impl_->file);
+  } catch (const Error&) {  // the descriptor closes itself
   }
 }
 
@@ -157,17 +189,28 @@ void EventFile::histogram(std::string_view tag, std::int64_t step, const EventHi
   impl_->add(event);
 }
 
+void EventFile::histogram(std::string_view tag, std::int64_t step, const Tensor& values) {
+  const Bins bins =
+      values.dtype() == Dtype::F64 ? bins_of(values.data<double>()) : bins_of(values.data<float>());
+  histogram(tag, step,
+            {.min = bins.min,
+             .max = bins.max,
+             .sum = bins.sum,
+             .sum_squares = bins.sum_squares,
+             .edges = bins.edges,
+             .counts = bins.counts});
+}
+
 void EventFile::flush() {
-  STEADY_CHECK(Error, impl_->file >= 0, "EventFile: {} is closed", impl_->path.string());
+  STEADY_CHECK(Error, impl_->file.is_open(), "EventFile: {} is closed", impl_->path.string());
   impl_->flush();
 }
 
 void EventFile::close() {
-  if (impl_->file < 0) return;
+  if (!impl_->file.is_open()) return;
   impl_->flush();
-  const int result = ::close(std::exchange(impl_->file, -1));
-  STEADY_CHECK(IoError, result == 0, "EventFile: cannot close {}: {}", impl_->path.string(),
-               std::strerror(errno));
+  STEADY_CHECK(IoError, impl_->file.close(), "EventFile: cannot close {}: {}", impl_->path.string(),
+               detail::system_reason());
 }
 
 const std::filesystem::path& EventFile::path() const { return impl_->path; }
@@ -186,6 +229,7 @@ EventFile::EventFile(const std::filesystem::path&, const EventFileOptions&) {
 EventFile::~EventFile() = default;
 void EventFile::scalar(std::string_view, std::int64_t, double) {}
 void EventFile::histogram(std::string_view, std::int64_t, const EventHistogram&) {}
+void EventFile::histogram(std::string_view, std::int64_t, const Tensor&) {}
 void EventFile::flush() {}
 void EventFile::close() {}
 const std::filesystem::path& EventFile::path() const { throw Error("EventFile: no file"); }

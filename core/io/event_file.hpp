@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <steadygrad/core/tensor.hpp>
 #include <string_view>
 
 namespace steady {
@@ -46,6 +47,8 @@ class EventFile {
   void scalar(std::string_view tag, std::int64_t step, double value);
   /// Throws Error unless there are as many counts as edges, and one or more.
   void histogram(std::string_view tag, std::int64_t step, const EventHistogram& histogram);
+  /// The finite elements of an f32 or f64 tensor in 30 equal bins from the least to the greatest.
+  void histogram(std::string_view tag, std::int64_t step, const Tensor& values);
   void flush();
   /// Flushes and closes. Later calls throw Error.
   void close();

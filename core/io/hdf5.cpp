@@ -134,6 +134,12 @@ Handle::~Handle() {
   H5Idec_ref(id_);
 }
 
+bool is_hdf5(const std::filesystem::path& path) {
+  const Call call;
+  std::error_code none;
+  return std::filesystem::is_regular_file(path, none) && H5Fis_hdf5(path.c_str()) > 0;
+}
+
 std::string version() {
   const Call call;
   unsigned major = 0;

@@ -31,6 +31,10 @@ using Attributes = std::vector<std::pair<std::string, Value>>;
 /// "1.10.8".
 [[nodiscard]] std::string version();
 
+/// Whether a file is there that HDF5 could open: its signature stands at byte 0, or behind 512,
+/// 1024, 2048 ... bytes of whoever wrote it.
+[[nodiscard]] bool is_hdf5(const std::filesystem::path& path);
+
 /// An open object, closed with the handle.
 class Handle {
  public:

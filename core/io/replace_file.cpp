@@ -1,77 +1,14 @@
 #include <steadygrad/core/io/replace_file.hpp>
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <csignal>
-#include <ctime>
+#include <cstdio>
 #include <steadygrad/core/error.hpp>
-#include <string>
-#include <system_error>
-#include <utility>
+#include <steadygrad/core/io/descriptor-inl.hpp>
 
 namespace steady {
-namespace {
 
-std::string system_reason() { return std::generic_category().message(errno); }
-
-/// While alive, writing beyond the limit on the size of files is an error of write() on this
-/// thread instead of the signal that ends the process.
-class LimitIsAnError {
- public:
-  LimitIsAnError() {
-    sigemptyset(&signal_);
-    sigaddset(&signal_, SIGXFSZ);
-    sigset_t pending;
-    sigpending(&pending);
-    ours_ = sigismember(&pending, SIGXFSZ) == 0;
-    pthread_sigmask(SIG_BLOCK, &signal_, &before_);
-  }
-  ~LimitIsAnError() {
-    const timespec now{};
-    while (ours_ && sigtimedwait(&signal_, nullptr, &now) > 0) {
-    }
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-  LimitIsAnError(const LimitIsAnError&) = delete;
-  LimitIsAnError& operator=(const LimitIsAnError&) = delete;
-
- private:
-  sigset_t signal_;
-  sigset_t before_;
-  bool ours_ = true;
-};
-
-class Descriptor {
- public:
-  Descriptor(const std::filesystem::path& path, int flags)
-      : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {}
-  ~Descriptor() { close(); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-
-  [[nodiscard]] bool is_open() const { return fd_ >= 0; }
-  [[nodiscard]] bool sync() const { return ::fsync(fd_) == 0; }
-  /// Reports errors that come late. Once.
-  bool close() { return fd_ < 0 || ::close(std::exchange(fd_, -1)) == 0; }
-  [[nodiscard]] bool write(std::span<const std::byte> bytes) const {
-    constexpr std::size_t AtOnce = std::size_t{1} << 30;
-    while (!bytes.empty()) {
-      const ssize_t done = ::write(fd_, bytes.data(), std::min(bytes.size(), AtOnce));
-      if (done < 0 && errno == EINTR) continue;
-      if (done < 0) return false;
-      bytes = bytes.subspan(static_cast<std::size_t>(done));
-    }
-    return true;
-  }
-
- private:
-  int fd_;
-};
-
-}  // namespace
+using detail::Descriptor;
+using detail::LimitIsAnError;
+using detail::system_reason;
 
 void replace_file(const std::filesystem::path& path, std::span<const std::byte> bytes,
                   const ReplaceFileOptions& options) {

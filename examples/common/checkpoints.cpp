@@ -17,16 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The name of a run as that of a directory.
-std::string directory_name(std::string run) {
-  for (char& c : run) {
-    const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0 ||
-                       std::string_view("._-+=()").find(c) != std::string_view::npos;
-    if (!plain) c = '_';
-  }
-  return run;
-}
-
 /// A numbered file belongs to a directory of checkpoints, in which a resumed run goes on.
 std::string place_of(const std::string& resume) {
   const fs::path path = resume;
@@ -36,6 +26,15 @@ std::string place_of(const std::string& resume) {
 }
 
 }  // namespace
+
+std::string directory_name(std::string run) {
+  for (char& c : run) {
+    const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+                       std::string_view("._-+=()").find(c) != std::string_view::npos;
+    if (!plain) c = '_';
+  }
+  return run;
+}
 
 void add_checkpoint_options(CLI::App& app, CheckpointOptions& options) {
   app.add_option("--save", options.save,

@@ -60,6 +60,9 @@ class Checkpoints {
   bool lost_ = false;
 };
 
+/// The name of a run as that of a directory.
+[[nodiscard]] std::string directory_name(std::string run);
+
 /// A checksum of a tensor's elements: tells whether a resumed run has the same data.
 [[nodiscard]] std::uint64_t checksum(const Tensor& tensor);
 

@@ -1,13 +1,10 @@
 #include "examples/inspect/tensor_list.hpp"
 
 #include <algorithm>
-#include <array>
-#include <fstream>
 #include <memory>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/io/hdf5.hpp>
 #include <steadygrad/core/io/safetensors_checkpoint.hpp>
-#include <system_error>
 
 namespace steady::examples::inspect {
 namespace {
@@ -17,21 +14,6 @@ std::vector<double> values_of(const Tensor& tensor) {
     const auto data = tensor.data<T>();
     return std::vector<double>(data.begin(), data.end());
   });
-}
-
-/// The signature stands at the beginning, or behind a block of 512, 1024, 2048 ... bytes that
-/// belong to whoever wrote the file.
-bool is_hdf5(const std::filesystem::path& path) {
-  constexpr std::string_view Signature = "\x89HDF\r\n\x1a\n";
-  constexpr std::streamoff LastPlace = 1 << 20;
-  std::ifstream file(path, std::ios::binary);
-  for (std::streamoff at = 0; at <= LastPlace && file; at = at == 0 ? 512 : 2 * at) {
-    std::array<char, 8> head{};
-    file.seekg(at);
-    file.read(head.data(), head.size());
-    if (file && std::string_view(head.data(), head.size()) == Signature) return true;
-  }
-  return false;
 }
 
 TensorList list_safetensors(const std::filesystem::path& path) {
@@ -107,9 +89,7 @@ const TensorEntry* TensorList::find(const std::string& name) const {
 }
 
 TensorList list_tensors(const std::filesystem::path& path) {
-  std::error_code error;
-  const bool file = std::filesystem::is_regular_file(path, error);
-  return file && is_hdf5(path) ? list_hdf5(path) : list_safetensors(path);
+  return hdf5::is_hdf5(path) ? list_hdf5(path) : list_safetensors(path);
 }
 
 }  // namespace steady::examples::inspect

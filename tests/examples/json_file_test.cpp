@@ -26,7 +26,7 @@ TEST(JsonFile, WritesDoublesExactlyAndNanAsNull) {
   EXPECT_EQ(value["train_loss"][0].get<double>(), 0.1);
   EXPECT_EQ(value["train_loss"][1].get<double>(), 1234567.5);
   EXPECT_TRUE(value["train_loss"][2].is_null());
-  EXPECT_FALSE(std::filesystem::exists(path.string() + ".partial"));
+  EXPECT_FALSE(std::filesystem::exists(path.string() + ".part"));
 }
 
 // CASES RT-11.

@@ -1,6 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include "tests/support/programs.hpp"
@@ -18,6 +21,13 @@ class Own : public testing::TestWithParam<const char*> {};
 TEST_P(Own, EndsWell) {
   const Outcome outcome = run_program(GetParam(), "");
   EXPECT_EQ(outcome.code, 0) << outcome.text;
+}
+
+TEST_P(Own, IsShortEnoughToReadAtOnce) {
+  std::ifstream file(STEADY_SOURCE_DIR "/examples/" + std::string(GetParam()) + ".cpp");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  ASSERT_FALSE(text.empty());
+  EXPECT_LE(std::ranges::count(text, '\n'), 70);
 }
 INSTANTIATE_TEST_SUITE_P(Programs, Own,
                          testing::Values("own_op", "own_norm", "own_layer", "own_dataset"));

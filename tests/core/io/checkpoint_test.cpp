@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <limits>
 #include <steadygrad/core/error.hpp>
@@ -192,6 +193,23 @@ TEST(CheckpointStore, FallsBackToTheNewestThatCanBeReadAndSaysSo) {  // CASES H5
   for (const fs::path& file : store.files()) fs::resize_file(file, 600);
   EXPECT_THAT(message_of([&] { (void)store.latest(); }),
               AllOf(HasSubstr("can be read"), HasSubstr("000003.h5'"), HasSubstr("000001.h5'")));
+}
+
+// Going on from an older file would end in overwriting what another program can read.
+TEST(CheckpointStore, StopsAtANewerFormatAndAtAFileItMayNotRead) {
+  const test::TemporaryDirectory directory;
+  const CheckpointStore store(directory.path(), {.keep = 3});
+  for (const std::int64_t step : {1, 2}) store.save(step, checkpoint_of(step));
+  const fs::path newest = store.files()[0];
+  test::Bytes newer = bytes_of_file(newest);
+  newer[std::string_view("steadygrad checkpoint ").size()] = std::byte{'2'};
+  directory.write(newest.filename().string(), newer);
+  EXPECT_THROW((void)store.latest(), ForeignCheckpoint);
+  EXPECT_THROW(store.prepare(1), Error);
+  EXPECT_TRUE(fs::exists(newest));  // not set aside as damaged
+  if (::geteuid() == 0) return;     // may read everything
+  fs::permissions(newest, fs::perms::none);
+  EXPECT_THROW((void)store.latest(), ForeignCheckpoint);
 }
 
 TEST(CheckpointStore, LaterStepsAreNotPassedOver) {

@@ -4,22 +4,24 @@
 #include <unistd.h>
 
 #include <array>
-#include <csignal>
-#include <cstdio>
-#include <cstring>
+#include <cmath>
+#include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/io/event_file.hpp>
 #include <string>
 #include <vector>
 
+#include "tests/support/event_messages.hpp"
+
 namespace steady {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing_support::decoded_event;
+using testing_support::event_messages;
 
 std::uint32_t crc_of(const std::string& text) { return crc32c({text.data(), text.size()}); }
 
@@ -46,42 +48,10 @@ class EventFileTest : public testing::Test {
     return {.wall_time = [] { return 1234567890.5; }};
   }
 
-  /// The messages of a file; every length and sum is checked.
-  static std::vector<std::string> messages(const std::filesystem::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    const std::string all{std::istreambuf_iterator<char>(file), {}};
-    const auto word = [&](std::size_t at) {
-      std::uint32_t value = 0;
-      std::memcpy(&value, all.data() + at, 4);
-      return value;
-    };
-    const auto masked = [](std::uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xA282EAD8U; };
-    std::vector<std::string> result;
-    for (std::size_t at = 0; at < all.size();) {
-      std::uint64_t length = 0;
-      std::memcpy(&length, all.data() + at, 8);
-      EXPECT_EQ(word(at + 8), masked(crc_of(all.substr(at, 8))));
-      if (at + 16 + length > all.size()) {
-        ADD_FAILURE() << "a record is cut off";
-        break;
-      }
-      result.push_back(all.substr(at + 12, length));
-      EXPECT_EQ(word(at + 12 + length), masked(crc_of(result.back())));
-      at += 16 + length;
-    }
-    return result;
-  }
-
-  /// What protoc says of a message, by the field numbers alone.
-  std::string decoded(const std::string& message) const {
-    const std::filesystem::path raw = directory_ / "message";
-    std::ofstream(raw, std::ios::binary) << message;
-    std::FILE* pipe = popen(("protoc --decode_raw < '" + raw.string() + "'").c_str(), "r");
-    std::string text;
-    std::array<char, 256> part{};
-    while (std::fgets(part.data(), part.size(), pipe) != nullptr) text += part.data();
-    EXPECT_EQ(pclose(pipe), 0);
-    return text;
+  static std::ptrdiff_t count(const std::string& text, const std::string& part) {
+    std::ptrdiff_t n = 0;
+    for (std::size_t at = 0; (at = text.find(part, at)) != std::string::npos; ++at) ++n;
+    return n;
   }
 
   std::filesystem::path directory_;
@@ -93,12 +63,13 @@ TEST_F(EventFileTest, WritesScalarsThatProtocDecodes) {
   file.scalar("train/loss", 7, 0.25);
   file.scalar("train/loss", 8, std::numeric_limits<double>::quiet_NaN());
   file.close();
-  const std::vector<std::string> all = messages(file.path());
+  const std::vector<std::string> all = event_messages(file.path());
   ASSERT_EQ(all.size(), 3U);
-  EXPECT_THAT(decoded(all[0]), HasSubstr("3: \"brain.Event:2\""));
-  EXPECT_THAT(decoded(all[1]), AllOf(HasSubstr("1: 0x41d26580b4a00000"), HasSubstr("2: 7"),
-                                     HasSubstr("1: \"train/loss\""), HasSubstr("2: 0x3e800000")));
-  EXPECT_THAT(decoded(all[2]), HasSubstr("2: 0x7fc00000"));
+  EXPECT_THAT(decoded_event(all[0]), HasSubstr("file_version: \"brain.Event:2\""));
+  EXPECT_THAT(decoded_event(all[1]),
+              AllOf(HasSubstr("wall_time: 1234567890.5"), HasSubstr("step: 7"),
+                    HasSubstr("tag: \"train/loss\""), HasSubstr("simple_value: 0.25")));
+  EXPECT_THAT(decoded_event(all[2]), HasSubstr("simple_value: nan"));
 }
 
 TEST_F(EventFileTest, WritesHistograms) {
@@ -109,10 +80,11 @@ TEST_F(EventFileTest, WritesHistograms) {
       "w", 3,
       {.min = -1.5, .max = 2, .sum = 4, .sum_squares = 9, .edges = edges, .counts = counts});
   file.close();
-  const std::vector<std::string> all = messages(file.path());
+  const std::vector<std::string> all = event_messages(file.path());
   ASSERT_EQ(all.size(), 2U);
-  EXPECT_THAT(decoded(all[1]), AllOf(HasSubstr("1: \"w\""), HasSubstr("1: 0xbff8000000000000"),
-                                     HasSubstr("3: 0x4018000000000000")));
+  EXPECT_THAT(decoded_event(all[1]),
+              AllOf(HasSubstr("tag: \"w\""), HasSubstr("min: -1.5"), HasSubstr("num: 6"),
+                    HasSubstr("bucket_limit: 0\n"), HasSubstr("bucket: 5\n")));
   EXPECT_THROW(file.histogram("w", 4, {.edges = edges, .counts = counts}), Error);
 }
 
@@ -128,6 +100,29 @@ TEST_F(EventFileTest, RefusesAHistogramWithoutEdgesAndALockedDirectory) {
   EXPECT_THROW(EventFile("/proc/no such place"), IoError);
 }
 
+TEST_F(EventFileTest, CountsTheFiniteElementsOfATensorInEqualBins) {
+  constexpr double Infinity = std::numeric_limits<double>::infinity();
+  EventFile file(directory_, fixed_time());
+  // From -1 to 2 the 30 edges lie 0.1 apart; an edge belongs to the bin on its left.
+  file.histogram(
+      "w", 3, Tensor::of({7}, {-1, -0.95, 2, 0.5, Infinity, -Infinity, std::nan("")}, Dtype::F64));
+  file.histogram("same", 3, Tensor::of({2}, {4, 4}));
+  file.histogram("none", 3, Tensor::of({1}, {Infinity}));
+  file.close();
+  const std::vector<std::string> all = event_messages(file.path());
+  ASSERT_EQ(all.size(), 4U);
+  const std::string w = decoded_event(all[1]);
+  EXPECT_THAT(w, AllOf(HasSubstr("min: -1\n"), HasSubstr("max: 2\n"), HasSubstr("num: 4\n")));
+  EXPECT_EQ(count(w, "bucket_limit:"), 30);
+  EXPECT_EQ(count(w, "bucket: 2\n"), 1);  // -1 and -0.95
+  EXPECT_EQ(count(w, "bucket: 1\n"), 2);
+  EXPECT_EQ(count(w, "bucket: 0\n"), 27);
+  EXPECT_THAT(decoded_event(all[2]),
+              AllOf(HasSubstr("bucket_limit: 4\n"), HasSubstr("bucket: 2\n")));
+  EXPECT_THAT(decoded_event(all[3]),
+              AllOf(HasSubstr("bucket_limit: 0\n"), HasSubstr("bucket: 0\n")));
+}
+
 TEST_F(EventFileTest, AFullDiskIsAnErrorAndTheFileEndsAtAWholeRecord) {
   EventFile file(directory_, {.flush_seconds = 1e9, .wall_time = [] { return 1.0; }});
   file.scalar("a", 0, 1);
@@ -136,16 +131,14 @@ TEST_F(EventFileTest, AFullDiskIsAnErrorAndTheFileEndsAtAWholeRecord) {
   const rlimit small{whole + 10, RLIM_INFINITY};
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);
-  const auto handler = signal(SIGXFSZ, SIG_IGN);
   setrlimit(RLIMIT_FSIZE, &small);
   file.scalar("a", 1, 2);
   EXPECT_THROW(file.flush(), IoError);
   EXPECT_EQ(std::filesystem::file_size(file.path()), whole);
   setrlimit(RLIMIT_FSIZE, &before);
-  signal(SIGXFSZ, handler);
   file.flush();
   file.close();
-  EXPECT_EQ(messages(file.path()).size(), 3U);
+  EXPECT_EQ(event_messages(file.path()).size(), 3U);
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <steadygrad/core/parallel.hpp>
 #include <steadygrad/core/storage.hpp>
-#include <steadygrad/layers/norm/norm_spec.hpp>
+#include <steadygrad/layers/norm/norm_kinds.hpp>
 
 #include "tests/layers/norm/norm_testing.hpp"
 
@@ -86,15 +88,45 @@ std::string name_of(const testing::TestParamInfo<const char*>& info) {
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Specs, NormModule,
-    testing::Values("batch", "batch(affine=false)", "batch(track=false)",
-                    "batch(momentum=cumulative)", "layer", "layer(bias=false)",
-                    "layer(over=sample)", "rms", "rms(unit_offset=true)", "prms", "srms", "scale",
-                    "l2", "group(groups=3)", "group(groups=33, affine=false)", "dyt", "derf",
-                    "adanorm", "adanorm(detach=false)", "instance(affine=true, track=true)",
-                    "ghost(size=3)", "mean_only", "renorm", "frn(learn_eps=true)", "lrn", "none"),
-    name_of);
+constexpr auto Specs = std::to_array<const char*>({
+    "batch",
+    "batch(affine=false)",
+    "batch(track=false)",
+    "batch(momentum=cumulative)",
+    "layer",
+    "layer(bias=false)",
+    "layer(over=sample)",
+    "rms",
+    "rms(unit_offset=true)",
+    "prms",
+    "srms",
+    "scale",
+    "l2",
+    "group(groups=3)",
+    "group(groups=33, affine=false)",
+    "dyt",
+    "derf",
+    "adanorm",
+    "adanorm(detach=false)",
+    "instance(affine=true, track=true)",
+    "ghost(size=3)",
+    "mean_only",
+    "renorm",
+    "frn(learn_eps=true)",
+    "lrn",
+    "none",
+});
+INSTANTIATE_TEST_SUITE_P(Specs, NormModule, testing::ValuesIn(Specs), name_of);
+
+TEST(NormModuleSpecs, NameEveryNorm) {
+  for (const detail::NormKind& kind : detail::norm_kinds()) {
+    const std::string grammar = kind.grammar;
+    const std::string name = grammar.substr(0, grammar.find('('));
+    EXPECT_TRUE(std::ranges::any_of(
+        Specs, [&](const char* spec) { return NormSpec::parse(spec).name() == name; }))
+        << name << " is not among the specs above";
+  }
+}
 
 }  // namespace
 }  // namespace steady
