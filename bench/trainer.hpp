@@ -4,15 +4,26 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 
 // The training configurations, each once with this library and once with its peer. Both sides get
 // the same model, optimizer and batch.
+
+namespace steady {
+class Gradients;
+class Module;
+class Tape;
+class Tensor;
+}  // namespace steady
 
 namespace steady::bench {
 
 /// A model, an optimizer and one batch.
 class Trainer {
  public:
+  /// The gradients of a loss, in place of tape.backward(loss).
+  using Backward = std::function<Gradients(Tape& tape, const Tensor& loss)>;
+
   virtual ~Trainer() = default;
   Trainer() = default;
   Trainer(const Trainer&) = delete;
@@ -22,6 +33,13 @@ class Trainer {
   virtual double step() = 0;
   /// Bytes that a forward leaves alive for its backward; 0 where it cannot be known.
   [[nodiscard]] virtual std::int64_t activation_bytes() { return 0; }
+
+  /// Ours only: the model, and how its gradients are found from now on.
+  virtual Module* model() { return nullptr; }
+  void set_backward(Backward backward) { backward_ = std::move(backward); }
+
+ protected:
+  Backward backward_{};
 };
 
 /// One batch of images [n, height, width, channels] and their classes, 0 to 9.

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <exception>
 #include <limits>
 #include <mutex>
@@ -21,8 +22,25 @@
 namespace steady {
 namespace {
 
+/// Processes that a launcher of MPI has started on this host, among which they share the
+/// processors.
+int ranks_here() {
+  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}) {
+    if (const char* text = std::getenv(name)) return std::max(1, std::atoi(text));
+  }
+  return 1;
+}
+
+int threads_at_first() {
+  int threads = std::min(omp_get_max_threads(), MaxThreads);
+  if (std::getenv("OMP_NUM_THREADS") == nullptr) {
+    threads = std::min(threads, std::max(1, omp_get_num_procs() / ranks_here()));
+  }
+  return std::max(1, threads);
+}
+
 std::atomic<int>& thread_limit() {
-  static std::atomic<int> limit{std::min(omp_get_max_threads(), MaxThreads)};
+  static std::atomic<int> limit{threads_at_first()};
   return limit;
 }
 

@@ -6,6 +6,7 @@
 //   build/bin/char_transformer --save run      saves as it trains; Ctrl-C saves and ends
 //   build/bin/char_transformer --resume run    goes on, to the same numbers bit for bit
 //   build/bin/char_transformer --tensorboard events   for `tensorboard --logdir events`
+//   mpirun -n 4 build/bin/char_transformer     on 4 ranks, each with its part of every batch
 //
 // Prints the model, a progress bar (loss in nats per character, norm of the gradient before it is
 // clipped), the validation loss and a sample; with several norms or placements it trains every
@@ -25,6 +26,7 @@
 #include "examples/common/cli.hpp"
 #include "examples/common/json_file.hpp"
 #include "examples/common/progress.hpp"
+#include "examples/common/ranks.hpp"
 #include "examples/common/table.hpp"
 #include "examples/common/tensorboard.hpp"
 #include "examples/common/text_source.hpp"
@@ -110,18 +112,21 @@ TextOptions text_options(const Settings& s) {
 }
 
 /// Mean loss over the validation text, every character once.
-double validation_loss(Decoder& model, const Text& text, std::int64_t context) {
+double validation_loss(Decoder& model, const Text& text, std::int64_t context,
+                       const DataParallel& parallel) {
   model.eval();
   double sum = 0;
   double count = 0;
   for (const Batch& batch :
-       windows(text.validation, {.context = context, .size = 32, .shuffle = false})) {
+       windows(text.validation,
+               {.context = context, .size = 32, .shuffle = false, .shard = parallel.shard()})) {
+    if (batch.size() == 0) continue;
     const auto n = static_cast<double>(batch.y.numel());
     sum += n * model.loss(batch.x, batch.y).item();
     count += n;
   }
   model.train();
-  return sum / count;
+  return parallel.sum(sum) / parallel.sum(count);
 }
 
 std::string write_sample(Decoder& model, const Text& text, const Settings& s) {
@@ -146,8 +151,8 @@ std::string write_sample(Decoder& model, const Text& text, const Settings& s) {
 /// The windows of the training text, epoch after epoch, from batch number `first` on.
 class TrainingWindows {
  public:
-  TrainingWindows(const Text& text, const Settings& s, std::int64_t first)
-      : text_(text), s_(s), epoch_(make(0)) {
+  TrainingWindows(const Text& text, const Settings& s, Shard shard, std::int64_t first)
+      : text_(text), s_(s), shard_(shard), epoch_(make(0)) {
     number_ = first / epoch_.count();
     index_ = first % epoch_.count();
     epoch_ = make(number_);
@@ -162,34 +167,41 @@ class TrainingWindows {
 
  private:
   [[nodiscard]] Windows make(std::int64_t number) const {
-    return windows(text_.train,
-                   {.context = s_.context, .size = s_.batch, .seed = s_.seed, .epoch = number});
+    return windows(text_.train, {.context = s_.context,
+                                 .size = s_.batch,
+                                 .seed = s_.seed,
+                                 .epoch = number,
+                                 .shard = shard_});
   }
   const Text& text_;
   const Settings& s_;
+  Shard shard_;
   Windows epoch_;
   std::int64_t number_ = 0;
   std::int64_t index_ = 0;
 };
 
-/// The mean loss and gradient of `accumulate` batches; the loss is not finite when one is not.
+/// The mean loss and gradient of `accumulate` batches on all ranks; the loss is not finite when one
+/// is not.
 struct StepResult {
   double loss = 0;
   Gradients gradients;
 };
-StepResult forward_backward(Decoder& model, TrainingWindows& data, std::int64_t accumulate) {
+StepResult forward_backward(Decoder& model, TrainingWindows& data, std::int64_t accumulate,
+                            DataParallel& parallel) {
   Accumulator sum;
   for (std::int64_t i = 0; i < accumulate; ++i) {
     const Batch batch = data.next();
     Tape tape;
     const Tensor loss = model.loss(batch.x, batch.y);
-    if (!std::isfinite(loss.item())) return {loss.item(), {}};
-    Gradients gradients = tape.backward(loss);
-    if (accumulate == 1) return {loss.item(), std::move(gradients)};
-    sum.add_mean(std::move(gradients), batch.y.numel(), loss.item());
+    const double value = parallel.mean(loss.item(), batch.size());
+    if (!std::isfinite(value)) return {value, {}};
+    if (accumulate == 1) return {value, parallel.backward(tape, loss, batch.size())};
+    sum.add_mean(tape.backward(loss), batch.y.numel(), loss.item());
   }
-  const double loss = sum.mean_loss();
-  return {loss, sum.take_average()};
+  const std::int64_t tokens = sum.count();
+  const double loss = parallel.mean(tokens > 0 ? sum.mean_loss() : 0, tokens);
+  return {loss, parallel.average(sum.take_average(), tokens)};
 }
 
 /// Limits the norm of the gradients and returns what it was; nothing when it is not finite.
@@ -211,6 +223,7 @@ class Training {
         optimizer_(model_.parameters(),
                    {.lr = s.lr, .beta2 = 0.99, .weight_decay = s.weight_decay}) {
     model_.initialize(s.seed);
+    if (distributed::world().size() > 1) (void)convert_to_sync_batch_norm(model_);
     run_.norm = to_string(norm);
     run_.placement = to_string(placement);
     run_.parameters = model_.parameter_count();
@@ -224,6 +237,7 @@ class Training {
     describe(state, checkpoints);
     checkpoints.begin(number, state, step_);
     board.begin(number);
+    parallel_.emplace(model_);
     if (run_.diverged_at < 0 && step_ < s_.steps) train(checkpoints, board);
     checkpoints.finish();
     board.finish();
@@ -233,7 +247,7 @@ class Training {
     }
     if (run_.diverged_at >= 0) {
       std::printf("diverged at step %ld\n", static_cast<long>(run_.diverged_at));
-    } else if (s_.sample > 0) {
+    } else if (s_.sample > 0 && distributed::world().rank() == 0) {
       run_.sample = write_sample(model_, text_, s_);
     }
     std::fflush(stdout);
@@ -269,7 +283,7 @@ class Training {
   void train(Checkpoints& checkpoints, Tensorboard& board) {
     const std::int64_t warmup = std::min(s_.warmup, s_.steps - 1);
     const Schedule schedule = warmup_cosine_schedule(s_.lr, warmup, s_.steps, 0.1 * s_.lr);
-    TrainingWindows data(text_, s_, step_ * s_.accumulate);
+    TrainingWindows data(text_, s_, parallel_->shard(), step_ * s_.accumulate);
     Progress progress("training", s_.steps,
                       {.mode = parse_progress_mode(s_.progress), .unit = "tokens", .done = step_});
     const std::int64_t tokens = s_.batch * s_.context * s_.accumulate;  // of a step
@@ -278,7 +292,7 @@ class Training {
     evaluating_ = 0;
     while (step_ < s_.steps) {
       optimizer_.set_lr(schedule(step_));
-      StepResult result = forward_backward(model_, data, s_.accumulate);
+      StepResult result = forward_backward(model_, data, s_.accumulate, *parallel_);
       run_.train_loss.push_back(result.loss);
       const std::optional<double> length = std::isfinite(result.loss)
                                                ? clipped(result.gradients, optimizer_, s_.clip)
@@ -306,7 +320,7 @@ class Training {
   /// Whether the loss is finite; the run has diverged when it is not.
   bool evaluate(Tensorboard& board) {
     const auto before = std::chrono::steady_clock::now();
-    run_.validation_loss.push_back(validation_loss(model_, text_, s_.context));
+    run_.validation_loss.push_back(validation_loss(model_, text_, s_.context, *parallel_));
     run_.evaluated_at.push_back(step_);
     board.scalar("validation/loss", step_, run_.validation_loss.back());
     evaluating_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
@@ -318,6 +332,7 @@ class Training {
   const Text& text_;
   const Settings& s_;
   Decoder model_;
+  std::optional<DataParallel> parallel_;  // from the state on that the run begins with
   AdamW optimizer_;
   std::int64_t step_ = 0;  // updates done
   Run run_;
@@ -436,7 +451,8 @@ int main(int argc, char** argv) {
     const TextSource source =
         load_text_source({.file = s.text, .directory = s.data, .text = text_options(s)});
     checked_option("--prompt", [&] { return source.text.vocabulary.encode(s.prompt); });
-    std::printf("%s\n%s\n", source.source.c_str(), library_report().c_str());
+    std::printf("%s\n%s\n%s", source.source.c_str(), library_report().c_str(),
+                ranks_report().c_str());
     std::vector<std::string> names;
     for (const NormSpec& norm : norms) {
       for (const Placement& placement : placements) {

@@ -5,6 +5,7 @@
 //   build/bin/mnist_cnn --save run        saves as it trains; Ctrl-C saves and ends
 //   build/bin/mnist_cnn --resume run      goes on, to the same numbers bit for bit
 //   build/bin/mnist_cnn --tensorboard events   for `tensorboard --logdir events`
+//   mpirun -n 4 build/bin/mnist_cnn       on 4 ranks, each with its part of every batch
 //
 // Prints the model, a progress bar and the test accuracy of every epoch; then, layer by layer, the
 // root mean square of the weights' gradients over the first and the last 50 steps. How to read it:
@@ -26,6 +27,7 @@
 #include "examples/common/digits.hpp"
 #include "examples/common/json_file.hpp"
 #include "examples/common/progress.hpp"
+#include "examples/common/ranks.hpp"
 #include "examples/common/table.hpp"
 #include "examples/common/tensorboard.hpp"
 
@@ -99,14 +101,15 @@ struct Run {
   }
 };
 
-double test_accuracy(Cnn& model, const Dataset& test) {
+double test_accuracy(Cnn& model, const Dataset& test, const DataParallel& parallel) {
   model.eval();
   std::int64_t correct = 0;
-  for (const Batch& batch : batches(test, {.size = 500, .shuffle = false})) {
+  for (const Batch& batch :
+       batches(test, {.size = 500, .shuffle = false, .shard = parallel.shard()})) {
     correct += count_correct(model(batch.x), batch.y);
   }
   model.train();
-  return static_cast<double>(correct) / static_cast<double>(test.size());
+  return parallel.sum(static_cast<double>(correct)) / static_cast<double>(test.size());
 }
 
 double rms(const Tensor& t) {
@@ -128,6 +131,7 @@ class Training {
         optimizer_(model_.parameters(), {.lr = s.lr, .momentum = 0.9, .weight_decay = 5e-4}),
         batches_per_epoch_(batches(data.train, options(0)).count()) {
     model_.initialize(s.seed);
+    if (distributed::world().size() > 1) (void)convert_to_sync_batch_norm(model_);
     run_.norm = to_string(norm);
     for (const Parameter& p : model_.parameters()) {
       if (p.role != Role::Weight) continue;
@@ -146,11 +150,12 @@ class Training {
     describe(state, checkpoints);
     checkpoints.begin(number, state, step_);
     board.begin(number);
+    parallel_.emplace(model_);
     // An epoch is over when its accuracy is known.
     for (auto epoch = std::ssize(run_.test_accuracy); epoch < s_.epochs; ++epoch) {
       if (run_.diverged_at < 0) train_epoch(epoch, checkpoints, board);
       if (run_.diverged_at >= 0) break;
-      run_.test_accuracy.push_back(test_accuracy(model_, data_.test));
+      run_.test_accuracy.push_back(test_accuracy(model_, data_.test, *parallel_));
       board.scalar("test/accuracy", step_, run_.test_accuracy.back());
       std::printf("epoch %ld: test accuracy %.2f %%\n", static_cast<long>(epoch + 1),
                   100 * run_.test_accuracy.back());
@@ -189,28 +194,32 @@ class Training {
   void train_epoch(std::int64_t epoch, Checkpoints& checkpoints, Tensorboard& board) {
     BatchOptions o = options(epoch);
     o.start = step_ - epoch * batches_per_epoch_;
+    o.shard = parallel_->shard();
     Progress progress(fmt::format("epoch {}/{}", epoch + 1, s_.epochs), batches_per_epoch_,
                       {.mode = parse_progress_mode(s_.progress), .done = o.start});
     double seen = 0;
     double correct = 0;
     const auto start = std::chrono::steady_clock::now();
-    for (const Batch& batch : batches(data_.train, o)) {
+    const Batches epoch_batches = batches(data_.train, o);
+    for (const Batch& batch : epoch_batches) {
       optimizer_.set_lr(schedule_(step_));
       Tape tape;
       const Tensor logits = model_(batch.x);
       const Tensor loss = cross_entropy(logits, batch.y);
-      run_.train_loss.push_back(loss.item());
-      if (!std::isfinite(loss.item())) {
+      const double value = parallel_->mean(loss.item(), batch.size());
+      run_.train_loss.push_back(value);
+      if (!std::isfinite(value)) {
         run_.diverged_at = step_;
         break;
       }
-      const Gradients gradients = tape.backward(loss);
+      const Gradients gradients = parallel_->backward(tape, loss, batch.size());
       optimizer_.step(gradients);
       ++step_;
       for (const Parameter& w : weights_) run_.gradient_rms.push_back(rms(gradients[w.value]));
-      seen += static_cast<double>(batch.size());
-      correct += static_cast<double>(count_correct(logits, batch.y));
-      progress.step(batch.size(), {{"loss", loss.item()}, {"accuracy", correct / seen}});
+      const std::int64_t images = epoch_batches.size(batch.index);  // on all ranks
+      seen += static_cast<double>(images);
+      correct += parallel_->sum(static_cast<double>(count_correct(logits, batch.y)));
+      progress.step(images, {{"loss", value}, {"accuracy", correct / seen}});
       show(board, gradients, correct / seen);
       checkpoints.after_step();
     }
@@ -222,6 +231,7 @@ class Training {
   const TrainTest& data_;
   const Settings& s_;
   Cnn model_;
+  std::optional<DataParallel> parallel_;  // from the state on that the run begins with
   Sgd optimizer_;
   std::int64_t batches_per_epoch_;
   Schedule schedule_;
@@ -314,7 +324,8 @@ int main(int argc, char** argv) {
     set_num_threads(s.threads);
     const Digits digits = load_digits({.directory = s.data, .limit = s.limit});
     const TrainTest& data = digits.data;
-    std::printf("%s\n%s\n", digits.source.c_str(), library_report().c_str());
+    std::printf("%s\n%s\n%s", digits.source.c_str(), library_report().c_str(),
+                ranks_report().c_str());
     std::vector<std::string> names;
     for (const NormSpec& norm : norms) names.push_back(to_string(norm));
     Checkpoints checkpoints(s.checkpoints, names);

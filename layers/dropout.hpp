@@ -26,6 +26,7 @@ class Dropout : public Layer {
   [[nodiscard]] std::uint64_t calls() const { return calls_; }
   void set_calls(std::uint64_t calls) { calls_ = calls; }
   [[nodiscard]] std::uint64_t seed() const { return seed_; }
+  void set_seed(std::uint64_t seed) { seed_ = seed; }
   /// For an operation that drops by itself, from the stream of this layer's path and seed: the
   /// number of this call, which then counts.
   [[nodiscard]] std::uint64_t next_call() { return state_updates() ? calls_++ : calls_; }

@@ -41,10 +41,11 @@ const std::vector<Rule>& rules() {
       {"report", {"error", "base", "kernels"}},
       {"io", {"error", "base", "storage", "random", "tensor", "report"}},
       {"data", {"error", "base", "storage", "random", "tensor", "io"}},
+      {"distributed", {"error", "base", "storage", "random", "tensor", "kernels", "tape", "io"}},
       {"norm kernels", {"error", "base", "kernels"}},
       {"layers",
        {"error", "base", "storage", "random", "tensor", "kernels", "tape", "ops", "gradcheck", "io",
-        "data", "norm kernels"}},
+        "data", "distributed", "norm kernels"}},
       {"optim",
        {"error", "base", "storage", "random", "tensor", "kernels", "tape", "ops", "gradcheck", "io",
         "data"}},
@@ -85,6 +86,7 @@ std::string_view part_of(std::string_view path) {
       {"core/ops/", "ops"},
       {"core/io/", "io"},
       {"core/data/", "data"},
+      {"core/distributed/", "distributed"},
       {"core/", "tape"},
       {"optim/", "optim"}};
   if (starts_with_any(path, {"layers/"})) return is_norm_kernel(path) ? "norm kernels" : "layers";
@@ -131,7 +133,7 @@ void check_edge(const std::string& path, const std::string& header, Strings& fau
 
 /// Every breach of the rules in the library's part of `tree`.
 Strings include_faults(const Tree& tree) {
-  static const std::set<std::string> wrapped = {"cblas.h", "dnnl.hpp", "hdf5.h", "zlib.h"};
+  static const std::set<std::string> wrapped = {"cblas.h", "dnnl.hpp", "hdf5.h", "mpi.h", "zlib.h"};
   Strings faults;
   std::map<std::string, Strings> users;
   for (const auto& [path, text] : tree) {

@@ -97,12 +97,13 @@ class ImageTrainer : public Trainer {
   double step() override {
     Tape tape;
     const Tensor loss = cross_entropy(model_(x_), y_);
-    optimizer_.step(tape.backward(loss));
+    optimizer_.step(backward_ ? backward_(tape, loss) : tape.backward(loss));
     return loss.item();
   }
   std::int64_t activation_bytes() override {
     return kept_by([&] { return cross_entropy(model_(x_), y_); });
   }
+  Module* model() override { return &model_; }
 
  private:
   M model_;
@@ -135,12 +136,13 @@ class DecoderTrainer : public Trainer {
   double step() override {
     Tape tape;
     const Tensor loss = model_.loss(ids_, targets_);
-    optimizer_.step(tape.backward(loss));
+    optimizer_.step(backward_ ? backward_(tape, loss) : tape.backward(loss));
     return loss.item();
   }
   std::int64_t activation_bytes() override {
     return kept_by([&] { return model_.loss(ids_, targets_); });
   }
+  Module* model() override { return &model_; }
 
  private:
   Decoder model_;

@@ -9,7 +9,7 @@
 namespace steady {
 
 Batches::Batches(Dataset data, const BatchOptions& options)
-    : data_(std::move(data)), size_(options.size), start_(options.start) {
+    : data_(std::move(data)), size_(options.size), start_(options.start), shard_(options.shard) {
   const std::int64_t n = data_.size();
   STEADY_CHECK(ShapeError, size_ >= 1, "batches: size must be at least 1; got {}", size_);
   STEADY_CHECK(ShapeError, n >= 1, "batches: the data set has no samples; got x {}",
@@ -25,6 +25,7 @@ Batches::Batches(Dataset data, const BatchOptions& options)
                n, size_, n);
   STEADY_CHECK(ShapeError, start_ >= 0 && start_ <= count_,
                "batches: start must be in [0, {}]; got {}", count_, start_);
+  check_shard("batches", shard_);
   if (options.shuffle) {
     order_ = Random(options.seed, fmt::format("batches/epoch{}", options.epoch)).permutation(n);
   } else {
@@ -42,9 +43,10 @@ std::int64_t Batches::size(std::int64_t index) const {
 std::int64_t Batches::smallest() const { return std::min(size(0), size(count_ - 1)); }
 
 Batch Batches::operator[](std::int64_t index) const {
-  const auto samples = static_cast<std::size_t>(size(index));
-  const std::int64_t first = index * size_;
-  const auto rows = order().subspan(static_cast<std::size_t>(first), samples);
+  const std::int64_t samples = size(index);
+  const std::int64_t first = index * size_ + shard_.begin(samples);
+  const auto rows = order().subspan(static_cast<std::size_t>(first),
+                                    static_cast<std::size_t>(shard_.count(samples)));
   return {copy_rows(data_.x, rows), copy_rows(data_.y, rows), index, first};
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 #include <steadygrad/core/data/dataset.hpp>
+#include <steadygrad/core/data/shard.hpp>
 #include <vector>
 
 namespace steady {
@@ -19,6 +20,7 @@ struct BatchOptions {
   bool shuffle = true;     // false: the order of the data set
   Tail tail = Tail::Keep;
   std::int64_t start = 0;  // first batch to yield, to resume in the middle of an epoch
+  Shard shard = {};        // the part of each batch to yield, of processes that share the batches
 };
 
 struct Batch {
@@ -33,15 +35,17 @@ struct Batch {
 ///   for (const Batch& batch : batches(train, {.size = 64, .seed = 42, .epoch = 3})) ...
 /// The order is a pure function of (seed, epoch): nothing is saved to resume, and other random
 /// numbers do not disturb it. A batch is copied together when it is reached; random access is fine.
+/// With a shard, order and batches are those of all processes and only the part is copied, which
+/// may be empty.
 class Batches {
  public:
   /// Throws ShapeError for a data set without samples, a size below 1, a start outside
-  /// [0, count()] and for options under which there is no batch at all.
+  /// [0, count()], a shard outside its size and for options under which there is no batch at all.
   Batches(Dataset data, const BatchOptions& options);
 
   /// Batches in the whole epoch, those before `start` included.
   [[nodiscard]] std::int64_t count() const { return count_; }
-  /// Samples in batch `index`.
+  /// Samples in batch `index`, of all shards together.
   [[nodiscard]] std::int64_t size(std::int64_t index) const;
   /// Samples in the smallest batch: 1 warns of trouble with BatchNorm before an epoch begins.
   [[nodiscard]] std::int64_t smallest() const;
@@ -72,6 +76,7 @@ class Batches {
   std::vector<std::int64_t> order_;
   std::int64_t size_;
   std::int64_t start_;
+  Shard shard_;
   std::int64_t count_ = 0;
   std::int64_t used_ = 0;  // samples the epoch shows
 };

@@ -11,7 +11,9 @@ Windows::Windows(Tensor tokens, const WindowOptions& options)
     : tokens_(std::move(tokens)),
       context_(options.context),
       size_(options.size),
-      start_(options.start) {
+      start_(options.start),
+      shard_(options.shard) {
+  check_shard("windows", shard_);
   STEADY_CHECK(ShapeError,
                tokens_.defined() && tokens_.rank() == 1 && tokens_.dtype() == Dtype::I64,
                "windows: tokens must be i64 [N]; got {}", describe(tokens_));
@@ -43,8 +45,10 @@ Batch Windows::operator[](std::int64_t index) const {
   STEADY_CHECK(ShapeError, index >= 0 && index < count_,
                "windows: index must be in [0, {}); got {}", count_, index);
   const bool is_rest = rest_ > 0 && index == count_ - 1;
-  const std::int64_t first = is_rest ? full_windows() : index * size_;
-  const std::int64_t rows = is_rest ? 1 : std::min(size_, full_windows() - first);
+  const std::int64_t begin_of_all = is_rest ? full_windows() : index * size_;
+  const std::int64_t all = is_rest ? 1 : std::min(size_, full_windows() - begin_of_all);
+  const std::int64_t first = begin_of_all + shard_.begin(all);
+  const std::int64_t rows = shard_.count(all);
   const std::int64_t length = is_rest ? rest_ : context_;
   Batch batch{Tensor::empty({rows, length}, Dtype::I64), Tensor::empty({rows, length}, Dtype::I64),
               index, first};

@@ -14,6 +14,7 @@ struct WindowOptions {
   std::int64_t epoch = 0;      ///< each epoch draws anew
   bool shuffle = true;         ///< false: every token once, in order
   std::int64_t start = 0;      ///< first batch to yield, to resume in the middle of an epoch
+  Shard shard = {};            ///< the part of each batch to yield, of processes that share them
 };
 
 /// Windows of a token sequence of length N for predicting the next token, as batches:
@@ -30,7 +31,8 @@ struct WindowOptions {
 class Windows {
  public:
   /// tokens: i64 [N]. Throws ShapeError for another shape or dtype, for context or size below 1,
-  /// N < context + 1, fewer windows than one shuffled batch needs, start outside [0, count()].
+  /// N < context + 1, fewer windows than one shuffled batch needs, start outside [0, count()], a
+  /// shard outside its size.
   Windows(Tensor tokens, const WindowOptions& options);
 
   /// Batches in the whole epoch, those before `start` included.
@@ -64,6 +66,7 @@ class Windows {
   std::int64_t context_;
   std::int64_t size_;
   std::int64_t start_;
+  Shard shard_;
   std::int64_t count_ = 0;
   std::int64_t rest_ = 0;  // targets after the last full window; 0 when shuffled
 };

@@ -1,16 +1,21 @@
 #include "examples/common/checkpoints.hpp"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
+#include <iterator>
 #include <set>
+#include <steadygrad/core/distributed/world.hpp>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/io/crc64.hpp>
 
 #include "examples/common/cli.hpp"
+#include "examples/common/ranks.hpp"
 
 namespace steady::examples {
 namespace {
@@ -23,6 +28,28 @@ std::string place_of(const std::string& resume) {
   const bool numbered = path.extension() == ".h5" && path.filename().string().starts_with("step-");
   if (!numbered) return resume;
   return path.has_parent_path() ? path.parent_path().string() : ".";
+}
+
+/// The newest checkpoint that rank 0 finds, on every rank: the others need not see its disk.
+LatestCheckpoint latest_of_first_rank(const CheckpointStore& store) {
+  distributed::Communicator& ranks = distributed::world();
+  LatestCheckpoint latest;
+  distributed::on_first_rank(ranks, [&] { latest = store.latest(); });
+  if (ranks.size() == 1) return latest;
+  std::string bytes;
+  if (ranks.rank() == 0) {
+    std::ifstream in(latest.file, std::ios::binary);
+    bytes.assign(std::istreambuf_iterator<char>(in), {});
+  }
+  bytes = ranks.broadcast(std::string_view(bytes));
+  latest.file = ranks.broadcast(std::string_view(latest.file.string()));
+  if (ranks.rank() > 0) {
+    const fs::path copy = fs::temp_directory_path() / fmt::format("steady-{}.h5", ::getpid());
+    std::ofstream(copy, std::ios::binary) << bytes;
+    latest.checkpoint = load_checkpoint(copy);
+    fs::remove(copy);
+  }
+  return latest;
 }
 
 }  // namespace
@@ -64,10 +91,12 @@ Checkpoints::Checkpoints(CheckpointOptions options, std::vector<std::string> run
     }
   }
   const auto holds_some = [&](const std::string& place) {
-    for (std::size_t i = 0; i < runs_.size(); ++i) {
-      if (!store(place, i).files().empty()) return true;
-    }
-    return false;
+    return agreed_by_first_rank([&] {
+      for (std::size_t i = 0; i < runs_.size(); ++i) {
+        if (!store(place, i).files().empty()) return true;
+      }
+      return false;
+    });
   };
   if (!o_.resume.empty() && !holds_some(o_.resume)) {
     throw OptionError(fmt::format("--resume: there is no checkpoint in '{}'", o_.resume));
@@ -92,48 +121,53 @@ void Checkpoints::begin(std::size_t run, TrainingState& state, const std::int64_
   step_ = &step;
   if (!active()) return;
   const CheckpointStore from = store(o_.resume.empty() ? o_.save : o_.resume, run);
-  if (!o_.resume.empty() && !from.files().empty()) {
-    const LatestCheckpoint latest = from.latest();
+  if (!o_.resume.empty() && agreed_by_first_rank([&] { return !from.files().empty(); })) {
+    const LatestCheckpoint latest = latest_of_first_rank(from);
     state.restore(latest);
     for (const std::string& skipped : latest.skipped) std::cout << skipped << '\n';
     std::cout << fmt::format("resumed from '{}' after step {}\n", latest.file.string(), step);
-    store(o_.save, run).prepare(step);
+    distributed::on_first_rank(distributed::world(), [&] { store(o_.save, run).prepare(step); });
   } else {
     save();
   }
 }
 
-void Checkpoints::save() { (void)store(o_.save, run_).save(*step_, state_->checkpoint()); }
-
-bool Checkpoints::save_or_warn() {
-  try {
-    save();
-    return true;
-  } catch (const IoError& error) {
-    std::cout << std::flush;
-    std::cerr << "warning: step " << *step_ << " is not saved: " << error.what() << std::endl;
-    return false;
-  }
+void Checkpoints::save() {
+  distributed::on_first_rank(
+      distributed::world(), [&] { (void)store(o_.save, run_).save(*step_, state_->checkpoint()); });
 }
 
-void Checkpoints::stop(bool saved) const {
-  const int signal = StopSignals::received();
+bool Checkpoints::save_or_warn() {
+  return agreed_by_first_rank([&] {
+    try {
+      (void)store(o_.save, run_).save(*step_, state_->checkpoint());
+      return true;
+    } catch (const IoError& error) {
+      std::cout << std::flush;
+      std::cerr << "warning: step " << *step_ << " is not saved: " << error.what() << std::endl;
+      return false;
+    }
+  });
+}
+
+void Checkpoints::stop(int signal, bool saved) const {
   throw Stopped{signal, fmt::format("stopped by {} after step {}; {}", signal_name(signal), *step_,
                                     saved ? "to go on: the same options with --resume " + o_.save
                                           : "nothing is saved without --save")};
 }
 
 void Checkpoints::after_step() {
-  if (StopSignals::received() != 0) {
+  if (const int signal = largest_of_ranks(StopSignals::received()); signal != 0) {
     if (active()) save();
-    stop(active());
+    stop(signal, active());
   }
   if (active() && *step_ % o_.every == 0) (void)save_or_warn();
 }
 
 void Checkpoints::finish() {
   if (active() && !save_or_warn()) lost_ = true;
-  if (StopSignals::received() != 0 && !lost_) stop(active());
+  const int signal = largest_of_ranks(StopSignals::received());
+  if (signal != 0 && !lost_) stop(signal, active());
 }
 
 std::uint64_t checksum(const Tensor& tensor) {

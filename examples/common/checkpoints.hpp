@@ -23,7 +23,8 @@ void add_checkpoint_options(CLI::App& app, CheckpointOptions& options);
 
 /// The checkpoints of a program that trains one model or several, one after the other. One run has
 /// the path itself; of several each has a directory in it. SIGINT and SIGTERM are caught while this
-/// lives.
+/// lives. With several ranks, all call its functions together: rank 0 alone reads and writes files,
+/// and a signal to one of them stops all after the same step.
 class Checkpoints {
  public:
   /// `runs`: what tells the runs apart. Throws OptionError for a file to save several runs in, for
@@ -49,7 +50,7 @@ class Checkpoints {
   [[nodiscard]] CheckpointStore store(const std::string& path, std::size_t run) const;
   void save();
   bool save_or_warn();
-  [[noreturn]] void stop(bool saved) const;
+  [[noreturn]] void stop(int signal, bool saved) const;
 
   CheckpointOptions o_;
   std::vector<std::string> runs_;

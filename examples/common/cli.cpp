@@ -5,8 +5,10 @@
 #include <charconv>
 #include <filesystem>
 #include <iostream>
+#include <steadygrad/core/distributed/world.hpp>
 #include <type_traits>
 
+#include "examples/common/ranks.hpp"
 #include "examples/common/stop_signal.hpp"
 
 namespace steady::examples {
@@ -67,11 +69,15 @@ template CLI::Option* add_number(CLI::App&, const std::string&, double&, const s
 int run_program(CLI::App& app, int argc, const char* const* argv,
                 const std::function<int()>& body) {
   const std::string name = std::filesystem::path(argv[0]).filename().string();
+  const auto fail = [&](const std::string& text, int code) {
+    std::cout << std::flush;
+    return distributed::fail(name + ": " + text, code);
+  };
   const auto bad_option = [&](const char* what) {
-    std::cerr << name << ": " << one_line(what) << " (" << name << " --help shows the options)\n";
-    return 2;
+    return fail(fmt::format("{} ({} --help shows the options)", one_line(what), name), 2);
   };
   try {
+    join_ranks(argc, argv);
     app.parse(argc, argv);
     return body();
   } catch (const CLI::ParseError& error) {
@@ -80,13 +86,9 @@ int run_program(CLI::App& app, int argc, const char* const* argv,
   } catch (const OptionError& error) {
     return bad_option(error.what());
   } catch (const Stopped& stopped) {
-    std::cout << std::flush;
-    std::cerr << name << ": " << stopped.text << "\n";
-    return 128 + stopped.signal;
+    return fail(stopped.text, 128 + stopped.signal);
   } catch (const std::exception& error) {
-    std::cout << std::flush;
-    std::cerr << name << ": " << one_line(error.what()) << "\n";
-    return 1;
+    return fail(one_line(error.what()), 1);
   }
 }
 

@@ -35,9 +35,10 @@ auto checked_option(const std::string& name, F&& make) {
   }
 }
 
-/// Parses the command line, runs `body` and returns the program's exit code: that of `body`, 0
-/// after --help, 2 with one line on standard error for a bad option or value, 128 + signal with one
-/// line for Stopped, 1 with one line for any other exception.
+/// Joins the ranks of mpirun (see ranks.hpp), parses the command line, runs `body` and returns the
+/// program's exit code: that of `body`, 0 after --help, 2 with one line on standard error for a bad
+/// option or value, 128 + signal with one line for Stopped, 1 with one line for any other
+/// exception. On several ranks a failure of one ends all (distributed::fail).
 int run_program(CLI::App& app, int argc, const char* const* argv, const std::function<int()>& body);
 
 }  // namespace steady::examples

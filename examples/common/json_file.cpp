@@ -1,13 +1,15 @@
 #include "examples/common/json_file.hpp"
 
 #include <fstream>
+#include <steadygrad/core/distributed/world.hpp>
 #include <steadygrad/core/error.hpp>
 
 #include "examples/common/text_file.hpp"
 
 namespace steady::examples {
 
-JsonFile::JsonFile(const std::string& path) : path_(path) {
+JsonFile::JsonFile(const std::string& path)
+    : path_(distributed::world().rank() == 0 ? path : std::string()) {
   if (path_.empty()) return;
   std::error_code ignored;
   STEADY_CHECK(IoError, !std::filesystem::is_directory(path_, ignored), "json: '{}' is a directory",

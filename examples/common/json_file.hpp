@@ -6,7 +6,8 @@
 
 namespace steady::examples {
 
-/// The file of a --json option. Without a name it does nothing. Construction throws IoError when
+/// The file of a --json option. Without a name, and on other ranks than 0, it does nothing.
+/// Construction throws IoError when
 /// the file could not be written, so that a program notices before its work, not after.
 class JsonFile {
  public:

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <filesystem>
 #include <iostream>
+#include <steadygrad/core/distributed/world.hpp>
 #include <steadygrad/core/error.hpp>
 
 #include "examples/common/checkpoints.hpp"
@@ -25,7 +26,8 @@ void add_tensorboard_option(CLI::App& app, std::string& directory) {
 }
 
 Tensorboard::Tensorboard(std::string directory, std::vector<std::string> runs)
-    : directory_(std::move(directory)), runs_(std::move(runs)) {
+    : directory_(distributed::world().rank() == 0 ? std::move(directory) : ""),
+      runs_(std::move(runs)) {
   if (!active()) return;
   if (!has_event_files()) {
     throw OptionError(

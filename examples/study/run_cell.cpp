@@ -224,12 +224,16 @@ class Run {
   bool diverged_ = false;
 };
 
+/// Written at the beginning and the end alone: what is flushed between them moves what comes after
+/// it in the file, and a cell's bytes must not depend on how long it took.
+constexpr RunLogOptions AtTheEnd{.flush_seconds = -1};
+
 fs::path partial(const fs::path& file) { return fs::path(file).replace_extension(".partial.h5"); }
 
 }  // namespace
 
 void run_cell(const Cell& cell, const fs::path& file, const std::string& data) {
-  RunLog log(partial(file), log_options(cell));
+  RunLog log(partial(file), log_options(cell), AtTheEnd);
   const std::unique_ptr<Task> task = make_task(cell, {.directory = data});
   log.set("data", task->source());
   log.set("parameters", task->model().parameter_count());
@@ -243,7 +247,7 @@ void run_cell(const Cell& cell, const fs::path& file, const std::string& data) {
 }
 
 void write_failed_cell(const Cell& cell, const fs::path& file, const std::string& reason) {
-  RunLog log(partial(file), log_options(cell));
+  RunLog log(partial(file), log_options(cell), AtTheEnd);
   log.set("status", std::string("failed"));
   log.set("reason", reason);
   log.close();

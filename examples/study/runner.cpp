@@ -15,7 +15,9 @@
 #include <ctime>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <sstream>
+#include <steadygrad/core/distributed/world.hpp>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/io/run_record.hpp>
 
@@ -63,6 +65,19 @@ std::string ending(int status, const fs::path& errors) {
   if (WIFSIGNALED(status)) return fmt::format("ended by signal {}", WTERMSIG(status));
   const std::string text = tail_of(errors);
   return text.empty() ? fmt::format("exit code {}", WEXITSTATUS(status)) : text;
+}
+
+/// The environment of a process that is no rank of its own.
+std::vector<char*> environment_of_child() {
+  std::vector<char*> variables;
+  for (char** v = environ; *v != nullptr; ++v) {
+    const std::string_view variable = *v;
+    if (!distributed::detail::is_launch_variable(variable.substr(0, variable.find('=')))) {
+      variables.push_back(*v);
+    }
+  }
+  variables.push_back(nullptr);
+  return variables;
 }
 
 /// Whether an earlier run left a result there. A log that cannot be read is none.
@@ -156,8 +171,9 @@ class Workers {
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
     posix_spawnattr_setsigmask(&attributes, &signals_.before());
     pid_t pid = 0;
+    std::vector<char*> environment = environment_of_child();
     const int error =
-        posix_spawn(&pid, "/proc/self/exe", &actions, &attributes, argv.data(), environ);
+        posix_spawn(&pid, "/proc/self/exe", &actions, &attributes, argv.data(), environment.data());
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     STEADY_CHECK(IoError, error == 0, "cannot start a process: {}", std::strerror(error));
@@ -217,36 +233,86 @@ void end_with_parent(std::int64_t parent) {
   if (::getppid() != parent) std::_Exit(1);  // it ended before the line above
 }
 
-StudySummary run_study(const Plan& plan, const StudyOptions& options) {
-  std::error_code error;
-  fs::create_directories(options.out / "cells", error);
-  STEADY_CHECK(IoError, !error, "{}: cannot be made: {}", options.out.string(), error.message());
-  const DirectoryLock lock(options.out);
+namespace {
+
+/// What rank 0 finds: how many cells are finished, and which ones are not.
+struct Todo {
+  int kept = 0;
+  std::vector<std::size_t> cells;
+};
+
+Todo prepare(const Plan& plan, const StudyOptions& options) {
   write_text_file(options.out / "plan.json", to_json(plan).dump(1) + "\n");
-  StudySummary summary;
-  std::vector<Cell> todo;
-  for (const Cell& cell : plan.cells()) {
-    const fs::path file = cell_file(options.out, cell);
+  Todo todo;
+  const std::vector<Cell> cells = plan.cells();
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const fs::path file = cell_file(options.out, cells[i]);
     if (options.force) fs::remove(file);
     if (is_finished(file)) {
-      ++summary.kept;
+      ++todo.kept;
     } else {
-      todo.push_back(cell);
+      todo.cells.push_back(i);
     }
   }
-  if (todo.empty()) return summary;
-  Progress progress(fmt::format("{} plan", plan.name), static_cast<std::int64_t>(todo.size()),
-                    {.mode = options.progress, .unit = "cells"});
-  Workers workers(options);
-  std::size_t next = 0;
-  while (next < todo.size() || !workers.empty()) {
-    if (next < todo.size() && !workers.full()) {
-      workers.start(todo[next++]);
-      continue;
+  return todo;
+}
+
+/// The cells that this rank runs: every size-th.
+std::vector<Cell> share(const Plan& plan, std::vector<std::size_t> todo) {
+  distributed::Communicator& ranks = distributed::world();
+  std::uint64_t count = todo.size();
+  ranks.broadcast(std::span(&count, 1));
+  todo.resize(count);
+  ranks.broadcast(std::span(todo));
+  const std::vector<Cell> cells = plan.cells();
+  std::vector<Cell> mine;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (i % static_cast<std::size_t>(ranks.size()) == static_cast<std::size_t>(ranks.rank())) {
+      mine.push_back(cells[todo[i]]);
     }
-    summary.failed += workers.wait() ? 1 : 0;
-    ++summary.ran;
-    progress.step(1, {{"failed", static_cast<double>(summary.failed)}});
+  }
+  return mine;
+}
+
+}  // namespace
+
+StudySummary run_study(const Plan& plan, const StudyOptions& options) {
+  distributed::Communicator& ranks = distributed::world();
+  std::optional<DirectoryLock> lock;
+  Todo todo;
+  distributed::on_first_rank(ranks, [&] {
+    std::error_code error;
+    fs::create_directories(options.out / "cells", error);
+    STEADY_CHECK(IoError, !error, "{}: cannot be made: {}", options.out.string(), error.message());
+    lock.emplace(options.out);
+    todo = prepare(plan, options);
+  });
+  STEADY_CHECK(IoError, fs::is_directory(options.out / "cells"),
+               "{}: rank 0 made it, and it is not seen here; the ranks need a directory in common",
+               options.out.string());
+  const std::vector<Cell> cells = share(plan, std::move(todo.cells));
+  StudySummary summary{.kept = todo.kept};
+  if (!cells.empty()) {
+    Progress progress(fmt::format("{} plan", plan.name), std::ssize(cells),
+                      {.mode = options.progress, .unit = "cells"});
+    Workers workers(options);
+    std::size_t next = 0;
+    while (next < cells.size() || !workers.empty()) {
+      if (next < cells.size() && !workers.full()) {
+        workers.start(cells[next++]);
+        continue;
+      }
+      summary.failed += workers.wait() ? 1 : 0;
+      ++summary.ran;
+      progress.step(1, {{"failed", static_cast<double>(summary.failed)}});
+    }
+  }
+  if (ranks.size() > 1) {
+    ranks.barrier();  // the last cells may take long
+    std::vector<double> totals{double(summary.ran), double(summary.failed)};
+    ranks.all_reduce(std::span(totals));
+    summary.ran = static_cast<int>(totals[0]);
+    summary.failed = static_cast<int>(totals[1]);
   }
   return summary;
 }

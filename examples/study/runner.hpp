@@ -34,7 +34,8 @@ struct StudySummary {
 /// failed runs again because its reason may be gone (memory, a signal); one that diverged is kept.
 /// The plan is written to out/plan.json. Throws IoError when `out` cannot be written or another
 /// study holds it, and Stopped, its processes ended, on SIGINT and SIGTERM: cells that were running
-/// begin again the next time.
+/// begin again the next time. With several ranks each runs its share of the cells, every size-th:
+/// the logs are those of one process, and `out` is a directory that all ranks see.
 StudySummary run_study(const Plan& plan, const StudyOptions& options);
 
 /// Makes this process end as soon as the process `parent`, which started it, does.

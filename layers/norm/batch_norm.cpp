@@ -10,6 +10,7 @@
 #include <steadygrad/layers/norm/norm_op.hpp>
 #include <steadygrad/layers/norm/running_update.hpp>
 #include <steadygrad/layers/norm/simulated_norm.hpp>
+#include <steadygrad/layers/norm/sync_batch_norm.hpp>
 
 namespace steady {
 namespace {
@@ -164,15 +165,21 @@ BatchNorm::BatchNorm(const Options& options)
       bias(add_parameter("bias", Tensor::zeros({o.features}), Role::NormShift, o.affine && o.bias)),
       running_mean(add_buffer("running_mean", Tensor::zeros({o.features}), o.track_running_stats)),
       running_var(add_buffer("running_var", Tensor::ones({o.features}), o.track_running_stats)),
-      num_batches_tracked(add_buffer("num_batches_tracked", Tensor::scalar(0, Dtype::I64),
-                                     o.track_running_stats)) {}
+      num_batches_tracked(
+          add_buffer("num_batches_tracked", Tensor::scalar(0, Dtype::I64), o.track_running_stats)),
+      sync_(o.sync) {}
+
+void BatchNorm::on_clone(const Module& original) {
+  sync_ = static_cast<const BatchNorm&>(original).sync_;
+}
 
 Tensor BatchNorm::forward(const Tensor& x) {
   detail::check_features("BatchNorm", x, o.features);
   if (o.track_running_stats && mode() != Mode::Train) {
     return batch_norm_eval(x, running_mean, running_var, weight, bias, o.eps);
   }
-  BatchNormResult result = batch_norm(x, weight, bias, o.eps);
+  BatchNormResult result =
+      sync_ ? sync_batch_norm(x, weight, bias, o.eps) : batch_norm(x, weight, bias, o.eps);
   if (o.track_running_stats && mode() == Mode::Train && state_updates()) {
     update_statistics(result.moments);
   }
@@ -215,11 +222,12 @@ void BatchNorm::measure(const Tensor& x, const MeasureSink& sink) const {
 }
 
 std::string BatchNorm::describe() const {
-  return fmt::format("BatchNorm({}, eps={}, {}{})", o.features, o.eps,
+  return fmt::format("BatchNorm({}, eps={}, {}{}{})", o.features, o.eps,
                      detail::describe_running(o.track_running_stats, o.momentum),
                      !o.affine ? ", affine=false"
                      : !o.bias ? ", bias=false"
-                               : "");
+                               : "",
+                     sync_ ? ", sync=true" : "");
 }
 
 std::string BatchNorm::statistics() const {
@@ -232,15 +240,19 @@ namespace detail {
 NormKind batch_kind() {
   return {
       "batch(eps=1e-5[0..], momentum=0.1[0..1]|cumulative, affine=true, bias=true, track=true, "
-      "simulate=none|bf16|fp16, accumulate=f32|same, cast=after|before)",
+      "sync=false, simulate=none|bf16|fp16, accumulate=f32|same, cast=after|before)",
       [](const NormOptions& options, std::int64_t features) {
+        STEADY_CHECK(Error, !options.flag("sync") || options.text("simulate") == "none",
+                     "norm 'batch': sync=true does not go with simulate={}",
+                     options.text("simulate"));
         return make_norm_in_precision<BatchNorm>(options,
                                                  {.features = features,
                                                   .eps = options.number("eps"),
                                                   .momentum = momentum_of(options),
                                                   .affine = options.flag("affine"),
                                                   .bias = options.flag("bias"),
-                                                  .track_running_stats = options.flag("track")});
+                                                  .track_running_stats = options.flag("track"),
+                                                  .sync = options.flag("sync")});
       }};
 }
 

@@ -56,6 +56,7 @@ class BatchNorm : public Layer {
     bool bias = true;                      ///< false: a weight alone
     bool track_running_stats = true;       ///< false: no running statistics
     bool check_finite = true;  ///< refuse an update that would put NaN or infinity into a buffer
+    bool sync = false;         ///< statistics of the batches of all ranks together
   };
   /// Throws Error for features < 1, a bad eps and a momentum outside [0, 1].
   explicit BatchNorm(const Options& options);
@@ -74,6 +75,12 @@ class BatchNorm : public Layer {
   void measure(const Tensor& x, const MeasureSink& sink) const override;
   [[nodiscard]] std::string describe() const override;
   [[nodiscard]] std::string statistics() const override;
+  /// Where batch statistics are used, they are those of the joined batch of all ranks of
+  /// distributed::world(): a forward and its backward are then collectives (sync_batch_norm). The
+  /// running statistics stay the same on all ranks. With one rank, and in eval and frozen mode,
+  /// nothing changes; measures stay those of this rank. At first what Options::sync says.
+  void synchronize(bool on = true) { sync_ = on; }
+  [[nodiscard]] bool synchronized() const { return sync_; }
 
   const Options o;
   Tensor& weight;               ///< [features], Role::NormScale; undefined without affine
@@ -84,6 +91,9 @@ class BatchNorm : public Layer {
 
  private:
   void update_statistics(const std::vector<Moments>& moments);
+  void on_clone(const Module& original) override;
+
+  bool sync_;
 };
 
 }  // namespace steady

@@ -37,7 +37,7 @@ class NormOptions {
 /// Which norm, as text: a name, or name(option=value, ...).
 ///
 ///   none
-///   batch(eps=1e-5, momentum=0.1 or cumulative, affine=true, bias=true, track=true)
+///   batch(eps=1e-5, momentum=0.1 or cumulative, affine=true, bias=true, track=true, sync=false)
 ///   layer(eps=1e-5, affine=true, bias=true, over=position or sample)
 ///   rms(eps=1e-6, affine=true, unit_offset=false)
 ///   group(groups=32, eps=1e-5, affine=true, bias=true)

@@ -15,9 +15,13 @@
 
 namespace steady::testing_support {
 
-Outcome run_program(const std::string& program, const std::string& arguments) {
-  const std::string command =
-      "'" + std::string(STEADY_BIN_DIR) + "/" + program + "' " + arguments + " 2>&1";
+namespace {
+
+std::string command_of(const std::string& program, const std::string& arguments) {
+  return "'" + std::string(STEADY_BIN_DIR) + "/" + program + "' " + arguments + " 2>&1";
+}
+
+Outcome run_command(const std::string& command) {
   std::FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return {-1, "cannot start " + command};
   std::string text;
@@ -27,6 +31,20 @@ Outcome run_program(const std::string& program, const std::string& arguments) {
   }
   const int status = pclose(pipe);
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, text};
+}
+
+}  // namespace
+
+Outcome run_program(const std::string& program, const std::string& arguments) {
+  return run_command(command_of(program, arguments));
+}
+
+std::optional<Outcome> run_on_ranks(int ranks, const std::string& program,
+                                    const std::string& arguments) {
+  if (run_command("mpirun --version 2>&1").text.find("Open MPI") == std::string::npos) return {};
+  return run_command("ASAN_OPTIONS=detect_leaks=0 mpirun --oversubscribe --bind-to none " +
+                     std::string(::getuid() == 0 ? "--allow-run-as-root -n " : "-n ") +
+                     std::to_string(ranks) + " " + command_of(program, arguments));
 }
 
 RunningProgram::RunningProgram(const std::string& program, const std::string& arguments) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 /// The example programs, as a user runs them.
@@ -12,6 +13,10 @@ struct Outcome {
 
 /// Runs build/bin/<program> with arguments as a shell splits them.
 [[nodiscard]] Outcome run_program(const std::string& program, const std::string& arguments = {});
+
+/// The same under mpirun; nothing where there is no mpirun of Open MPI.
+[[nodiscard]] std::optional<Outcome> run_on_ranks(int ranks, const std::string& program,
+                                                  const std::string& arguments = {});
 
 /// A program that runs beside the test; killed with this when it still runs.
 class RunningProgram {

@@ -17,6 +17,7 @@ namespace {
 using test::message_of;
 using testing::AllOf;
 using testing::ElementsAre;
+using testing::ElementsAreArray;
 using testing::HasSubstr;
 
 /// Sample i is the pair (2 i, 2 i + 1) with label i.
@@ -122,6 +123,31 @@ TEST(Batches, BadOptionsAndDataThrow) {
   const Dataset unequal{Tensor::zeros({3, 2}), Tensor::zeros({2}, Dtype::I64)};
   EXPECT_THAT(message_of<ShapeError>([&] { (void)batches(unequal); }),
               AllOf(HasSubstr("[3, 2]"), HasSubstr("[2]")));
+}
+
+TEST(Batches, ShardsMakeUpTheBatch) {
+  const Dataset data = counting(11);
+  const Batches whole = batches(data, {.size = 4, .seed = 3});
+  for (const std::int64_t size : {1, 2, 3, 5}) {
+    for (std::int64_t i = 0; i < whole.count(); ++i) {
+      std::vector<std::int64_t> labels;
+      for (std::int64_t rank = 0; rank < size; ++rank) {
+        const Batches part = batches(data, {.size = 4, .seed = 3, .shard = {rank, size}});
+        ASSERT_EQ(part.count(), whole.count());
+        EXPECT_EQ(part.size(i), whole.size(i)) << "of all shards";
+        const Batch batch = part[i];
+        EXPECT_EQ(batch.first, whole[i].first + std::ssize(labels));
+        EXPECT_EQ(batch.x.dim(0), batch.size());
+        EXPECT_LE(std::abs(batch.size() - whole.size(i) / size), 1);
+        const auto y = batch.y.data<std::int64_t>();
+        labels.insert(labels.end(), y.begin(), y.end());
+      }
+      EXPECT_THAT(labels, ElementsAreArray(whole[i].y.data<std::int64_t>())) << size << " shards";
+    }
+  }
+  EXPECT_THROW((void)batches(data, {.shard = {2, 2}}), ShapeError);
+  EXPECT_THROW((void)batches(data, {.shard = {-1, 2}}), ShapeError);
+  EXPECT_THROW((void)batches(data, {.shard = {0, 0}}), ShapeError);
 }
 
 TEST(Dataset, FirstCopiesAndSharesOnlyWhenNothingIsCut) {

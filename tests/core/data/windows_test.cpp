@@ -113,6 +113,27 @@ TEST(Windows, NineTokensAreOneWindowOfEight) {  // CASES DA-08
   }
 }
 
+TEST(Windows, ShardsMakeUpTheBatch) {
+  for (const bool shuffle : {true, false}) {
+    const Windows whole = windows(places(60), {.context = 8, .size = 3, .shuffle = shuffle});
+    for (const std::int64_t size : {2, 4}) {
+      for (std::int64_t i = 0; i < whole.count(); ++i) {
+        std::vector<std::int64_t> tokens;
+        for (std::int64_t rank = 0; rank < size; ++rank) {
+          const Batch part = windows(
+              places(60), {.context = 8, .size = 3, .shuffle = shuffle, .shard = {rank, size}})[i];
+          EXPECT_EQ(part.x.dim(1), whole[i].x.dim(1));
+          const auto x = part.x.data<std::int64_t>();
+          tokens.insert(tokens.end(), x.begin(), x.end());
+        }
+        const auto all = whole[i].x.data<std::int64_t>();
+        EXPECT_TRUE(std::ranges::equal(tokens, all)) << size << " shards of batch " << i;
+      }
+    }
+  }
+  EXPECT_THROW((void)windows(places(60), {.context = 8, .shard = {1, 1}}), ShapeError);
+}
+
 TEST(Windows, SizesThatGiveNothingAreRefused) {  // CASES DA-08
   const auto refusal = [](const Tensor& tokens, const WindowOptions& options) {
     return message_of<ShapeError>([&] { (void)windows(tokens, options); });
