@@ -324,6 +324,7 @@ int main(int argc, char** argv) {
     set_num_threads(s.threads);
     const Digits digits = load_digits({.directory = s.data, .limit = s.limit});
     const TrainTest& data = digits.data;
+    check_same_data({data.train.x, data.test.x});
     std::printf("%s\n%s\n%s", digits.source.c_str(), library_report().c_str(),
                 ranks_report().c_str());
     std::vector<std::string> names;

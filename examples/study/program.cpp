@@ -54,6 +54,7 @@ int stability_study(int argc, char** argv) {
       list(plan);
       return 0;
     }
+    distributed::check_same_text(distributed::world(), "the plan", to_json(plan).dump(1));
     const StudySummary done = run_study(plan, o);
     std::printf("%d cells run, %d kept from before, %d failed; logs in %s\n", done.ran, done.kept,
                 done.failed, (o.out / "cells").c_str());
