@@ -450,7 +450,9 @@ int main(int argc, char** argv) {
     set_num_threads(s.threads);
     const TextSource source =
         load_text_source({.file = s.text, .directory = s.data, .text = text_options(s)});
-    check_same_data({source.text.train, source.text.validation});
+    distributed::check_same(
+        {{"the training text", source.text.train}, {"the validation text", source.text.validation}},
+        distributed::world());
     checked_option("--prompt", [&] { return source.text.vocabulary.encode(s.prompt); });
     std::printf("%s\n%s\n%s", source.source.c_str(), library_report().c_str(),
                 ranks_report().c_str());

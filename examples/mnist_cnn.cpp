@@ -324,7 +324,9 @@ int main(int argc, char** argv) {
     set_num_threads(s.threads);
     const Digits digits = load_digits({.directory = s.data, .limit = s.limit});
     const TrainTest& data = digits.data;
-    check_same_data({data.train.x, data.test.x});
+    distributed::check_same(
+        {{"the training images", data.train.x}, {"the test images", data.test.x}},
+        distributed::world());
     std::printf("%s\n%s\n%s", digits.source.c_str(), library_report().c_str(),
                 ranks_report().c_str());
     std::vector<std::string> names;

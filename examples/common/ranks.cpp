@@ -11,8 +11,6 @@
 #include <steadygrad/core/library_report.hpp>
 #include <vector>
 
-#include "examples/common/checkpoints.hpp"
-
 namespace steady::examples {
 
 using distributed::world;
@@ -30,13 +28,6 @@ void join_ranks(int argc, const char* const* argv) {
       distributed::check_same_text(world(), "the version", name + " " + value);
     }
   }
-}
-
-void check_same_data(std::initializer_list<Tensor> tensors) {
-  if (world().size() == 1) return;
-  std::string sums = "sums";
-  for (const Tensor& t : tensors) sums += fmt::format(" {}", checksum(t));
-  distributed::check_same_text(world(), "the data", sums);
 }
 
 std::string ranks_report() {

@@ -1,8 +1,6 @@
 #pragma once
 
 #include <functional>
-#include <initializer_list>
-#include <steadygrad/core/tensor.hpp>
 #include <string>
 
 /// What a program does so that `mpirun -n P program ...` is one program: rank 0 alone prints, logs
@@ -12,10 +10,6 @@ namespace steady::examples {
 /// Finds the other ranks. Standard output of all but rank 0 goes nowhere from here on. Throws
 /// Error, on every rank, when they were started with other arguments or are of other versions.
 void join_ranks(int argc, const char* const* argv);
-
-/// Throws Error, on every rank, unless all have the same `tensors`: a host may lack a file, or have
-/// another.
-void check_same_data(std::initializer_list<Tensor> tensors);
 
 /// "4 ranks, each with its part of every batch\n", or nothing.
 [[nodiscard]] std::string ranks_report();
