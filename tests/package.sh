@@ -93,7 +93,7 @@ mirror=${STEADY_MIRROR:-$(sed -n 's/^URIs: *//p; s/^deb [^h]*\(http[^ ]*\).*/\1/
   /etc/apt/sources.list.d/debian.sources /etc/apt/sources.list 2>/dev/null | head -n 1 || true)}
 suite=$(. /etc/os-release && echo "${VERSION_CODENAME:-stable}")
 tree=$work/debian
-debootstrap --variant=minbase "$suite" "$tree" "${mirror:-http://deb.debian.org/debian}" \
+debootstrap --variant=minbase "$suite" "$tree" ${mirror:+"$mirror"} \
   >"$work/debootstrap.log" 2>&1 || skip "debootstrap could not fetch it: $(tail -n 1 "$work/debootstrap.log")"
 cp /etc/apt/apt.conf.d/*prox* "$tree/etc/apt/apt.conf.d/" 2>/dev/null || true
 cp "$deb" "$tree/root/steadygrad.deb"
