@@ -10,7 +10,7 @@
 namespace {
 
 std::string read(const std::string& path) {
-  std::ifstream file(std::string(STEADY_SOURCE_DIR) + "/" + path);
+  std::ifstream file(STEADY_SOURCE_DIR "/" + path);
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
@@ -30,7 +30,7 @@ TEST(Readme, FilesItNamesExist) {
        at = readme.find("](", at + 1)) {
     const std::string target = readme.substr(at + 2, readme.find(')', at) - at - 2);
     if (target.starts_with("http") || target.starts_with("#")) continue;
-    EXPECT_TRUE(std::filesystem::exists(std::string(STEADY_SOURCE_DIR) + "/" + target)) << target;
+    EXPECT_TRUE(std::filesystem::exists(STEADY_SOURCE_DIR "/" + target)) << target;
   }
 }
 

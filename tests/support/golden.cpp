@@ -13,7 +13,7 @@ namespace steady::testing_support {
 struct GoldenFile {
   explicit GoldenFile(std::string file) : name(std::move(file)) {
     H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
-    const std::string path = std::string(STEADY_GOLDEN_DIR) + "/" + name;
+    const std::string path = STEADY_GOLDEN_DIR "/" + name;
     id = H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
     STEADY_CHECK(IoError, id >= 0, "golden: cannot open {}", path);
   }

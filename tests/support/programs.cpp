@@ -18,7 +18,7 @@ namespace steady::testing_support {
 namespace {
 
 std::string command_of(const std::string& program, const std::string& arguments) {
-  return "'" + std::string(STEADY_BIN_DIR) + "/" + program + "' " + arguments + " 2>&1";
+  return "'" STEADY_BIN_DIR "/" + program + "' " + arguments + " 2>&1";
 }
 
 Outcome run_command(const std::string& command) {
@@ -51,8 +51,7 @@ RunningProgram::RunningProgram(const std::string& program, const std::string& ar
   static int count = 0;
   output_ = std::filesystem::temp_directory_path() /
             ("steady_output_" + std::to_string(getpid()) + "_" + std::to_string(++count));
-  const std::string command =
-      "exec '" + std::string(STEADY_BIN_DIR) + "/" + program + "' " + arguments + " 2>&1";
+  const std::string command = "exec '" STEADY_BIN_DIR "/" + program + "' " + arguments + " 2>&1";
   std::array<std::string, 3> words{"sh", "-c", command};
   std::array<char*, 4> argv{words[0].data(), words[1].data(), words[2].data(), nullptr};
   posix_spawn_file_actions_t actions;
