@@ -109,7 +109,7 @@ void time_steps(char config, int steps) {
 
 void time_messages() {
   if (world().rank() == 0) std::printf("%12s %14s\n", "floats", "sum, us");
-  for (const std::size_t n : {1, 256, 4096, 65536, 262144, 1048576, 4194304}) {
+  for (const std::size_t n : {1U, 256U, 4096U, 65536U, 262144U, 1048576U, 4194304U}) {
     std::vector<float> values(n, 1.0F);
     std::vector<double> sums;
     for (int i = 0; i < 25; ++i) {

@@ -7,15 +7,15 @@
 #include <map>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/tape.hpp>
+#include <steadygrad/layers/qualified_name-inl.hpp>
 #include <unordered_map>
 #include <unordered_set>
 
 namespace steady {
-namespace {
 
-std::string join(const std::string& prefix, const std::string& name) {
-  return prefix.empty() ? name : prefix + "." + name;
-}
+using detail::qualified_name;
+
+namespace {
 
 bool same_kind(Dtype a, Dtype b) { return a == b || (is_float(a) && is_float(b)); }
 
@@ -54,7 +54,7 @@ void LoadReport::raise(const std::string& title) const {
 // --- the tree ----------------------------------------------------------------------------------
 
 std::string Module::path() const {
-  return parent_ == nullptr ? name_ : join(parent_->path(), name_);
+  return parent_ == nullptr ? name_ : qualified_name(parent_->path(), name_);
 }
 
 std::vector<Module*> Module::children() const {
@@ -133,8 +133,9 @@ Tensor& Module::add_buffer(std::string name, const Tensor& value, bool present) 
 
 void Module::each_entry(const std::string& prefix,
                         const std::function<void(const std::string&, Entry&)>& visit) {
-  for (Entry& entry : entries_) visit(join(prefix, entry.name), entry);
-  for (const Child& child : children_) child.module->each_entry(join(prefix, child.name), visit);
+  for (Entry& entry : entries_) visit(qualified_name(prefix, entry.name), entry);
+  for (const Child& child : children_)
+    child.module->each_entry(qualified_name(prefix, child.name), visit);
 }
 
 std::vector<Parameter> Module::parameters() const {

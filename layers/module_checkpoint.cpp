@@ -3,18 +3,20 @@
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/io/checkpoint.hpp>
 #include <steadygrad/layers/module.hpp>
+#include <steadygrad/layers/qualified_name-inl.hpp>
 
 namespace steady {
+
+using detail::qualified_name;
+
 namespace {
 
 template <class... F>
 struct Overloaded : F... {
   using F::operator()...;
 };
-
-std::string join(const std::string& prefix, const std::string& name) {
-  return prefix.empty() ? name : prefix + "." + name;
-}
+template <class... F>
+Overloaded(F...) -> Overloaded<F...>;
 
 /// The mode of that name, or null.
 const Mode* mode_of(const hdf5::Value& value) {
@@ -34,12 +36,13 @@ std::vector<Module::Extra> Module::extras() {
     // Relative to this module: a part of a larger model has the names that it has alone.
     std::string at = module.path().substr(root.size());
     if (at.starts_with('.')) at.erase(0, 1);
-    result.push_back({join(at, "mode"), &module});
+    result.push_back({qualified_name(at, "mode"), &module});
     for (Entry& entry : module.entries_) {
-      if (!entry.buffer) result.push_back({join(at, entry.name + ".requires_grad"), &entry});
+      if (!entry.buffer)
+        result.push_back({qualified_name(at, entry.name + ".requires_grad"), &entry});
     }
     for (const Counter& counter : module.counters()) {
-      result.push_back({join(at, counter.name), counter});
+      result.push_back({qualified_name(at, counter.name), counter});
     }
   });
   return result;

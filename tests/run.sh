@@ -12,8 +12,12 @@ tests/run.sh -R RmsNorm                     only the suites whose name matches
 tests/run.sh GATE [OPTION...]               one of the gates of .ci/run alone:
 
   --format                clang-format would change no file
-  --sanitize [CTEST...]   clang with warnings as errors; the tests under AddressSanitizer and
-                          UndefinedBehaviorSanitizer, in build-sanitize/
+  --clang                 clang finds nothing to warn of in tests, examples and benchmarks; of the
+                          library, --sanitize says so
+  --sanitize [--all] [CTEST OPTION...]
+                          the library compiled by clang, warnings as errors, with AddressSanitizer
+                          and UndefinedBehaviorSanitizer, under the tests of build/; with --all the
+                          tests and examples are compiled in the same way (build-sanitize-all/)
   --threads               the parallel parts under ThreadSanitizer, in build-threads/
   --tidy [--all|FILE...]  clang-tidy on the sources that differ from origin/main (or, where there is
                           no other commit to compare with, from the last one), on all, or on these
@@ -50,24 +54,57 @@ format() {
   echo "formatting: clean"
 }
 
+# What clang needs beside its own package.
+clang_packages=("${steady_packages[@]}" "${optional_packages[@]}" clang libclang-rt-dev libomp-dev)
+with_clang=(-DCMAKE_CXX_COMPILER=clang++ -DCMAKE_C_COMPILER=clang -DSTEADY_WERROR=ON)
+
+# compile_each PATTERN FLAG: as build-clang/ would, with this flag more.
+compile_each() {
+  jq -r --arg pattern "$1" '.[] | select(.file | test($pattern)) | .directory, .command' \
+    build-clang/compile_commands.json |
+    xargs -d '\n' -n 2 -P "$(nproc)" sh -c 'cd "$2" && eval "$3 $1"' clang "$2"
+}
+
+# Each source by itself, nothing but its meaning: that takes a third of the time of compiling.
+clang() {
+  steady_install "${clang_packages[@]}" jq
+  # shellcheck disable=SC2034  # read by steady_build
+  steady_targets=(steady_generated)
+  steady_build build-clang "${with_clang[@]}"
+  compile_each 'cmake_pch\.hxx\.cxx$' ''
+  compile_each '/(tests|examples|bench)/.*\.cpp$' -fsyntax-only
+  echo "clang: no warning"
+}
+
 # Left out: what runs programs for long or kills them at many moments, which the plain suite does,
 # and what compiles. Tests that count memory or set limits skip themselves here.
 sanitize() {
-  steady_install "${steady_packages[@]}" "${optional_packages[@]}" clang libclang-rt-dev libomp-dev
+  local build=build-sanitize options=(-DSTEADY_BUILD_EXAMPLES=OFF)
+  steady_install "${clang_packages[@]}"
+  if [ "${1:-}" = --all ]; then
+    shift
+    build=build-sanitize-all
+    options=()
+  else
+    # shellcheck disable=SC2034
+    steady_targets=(steady_tests)
+    steady_build build
+    options+=(-DSTEADY_TEST_OBJECTS="$steady_root/build")
+  fi
   export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
-  steady_build build-sanitize -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_C_COMPILER=clang \
-    -DSTEADY_WERROR=ON -DSTEADY_SANITIZE=ON -DSTEADY_BUILD_BENCH=OFF
-  run_tests build-sanitize -LE 'slow|installs' "$@"
+  export LSAN_OPTIONS="suppressions=$steady_root/tests/leak_sanitizer.txt ${LSAN_OPTIONS:-}"
+  STEADY_CMAKE_ARGS='' steady_build "$build" "${with_clang[@]}" -DSTEADY_SANITIZE=ON \
+    -DSTEADY_BUILD_BENCH=OFF "${options[@]}"
+  run_tests "$build" -LE 'slow|installs' "$@"
 }
 
 # OpenBLAS, oneDNN and OpenMP are not instrumented: what they do is not seen, and
 # tests/thread_sanitizer.txt keeps their own locks out of the reports.
 threads() {
-  steady_install "${steady_packages[@]}" "${optional_packages[@]}" clang libclang-rt-dev libomp-dev
-  # shellcheck disable=SC2034  # read by steady_build
+  steady_install "${clang_packages[@]}"
+  # shellcheck disable=SC2034
   steady_targets=(steady_tests)
-  steady_build build-threads -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_C_COMPILER=clang \
-    -DSTEADY_SANITIZE=thread -DSTEADY_BUILD_BENCH=OFF -DSTEADY_BUILD_EXAMPLES=OFF
+  steady_build build-threads "${with_clang[@]}" -DSTEADY_SANITIZE=thread -DSTEADY_BUILD_BENCH=OFF -DSTEADY_BUILD_EXAMPLES=OFF
   TSAN_OPTIONS="suppressions=$steady_root/tests/thread_sanitizer.txt halt_on_error=1 ${TSAN_OPTIONS:-}" \
     run_tests build-threads "$@"
 }
@@ -104,7 +141,7 @@ docs() {
 gate=${1:-}
 case $gate in
   -h | --help) help ;;
-  --format | --sanitize | --threads | --consumer | --examples | --docs)
+  --format | --clang | --sanitize | --threads | --consumer | --examples | --docs)
     shift
     "${gate#--}" "$@"
     ;;

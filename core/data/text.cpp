@@ -11,7 +11,7 @@
 namespace steady {
 namespace {
 
-std::string read_file(const std::filesystem::path& path) {
+std::string text_of(const std::filesystem::path& path) {
   std::error_code failure;
   STEADY_CHECK(IoError, std::filesystem::is_regular_file(path, failure),
                "load_text: there is no file '{}'", path.string());
@@ -55,7 +55,7 @@ Text make_text(std::string_view text, const TextOptions& options, std::string_vi
 }
 
 Text load_text(const std::filesystem::path& path, const TextOptions& options) {
-  return make_text(read_file(path), options, path.string());
+  return make_text(text_of(path), options, path.string());
 }
 
 }  // namespace steady

@@ -99,8 +99,8 @@ struct GradientAverager::State {
   /// Copies a gradient into its bucket, zeros for none, and starts what is complete.
   void take(std::size_t i, const Tensor* gradient) {
     if (!place[i] || taken[i]) return;
-    const auto& [b, k] = *place[i];
-    Bucket& bucket = buckets[b];
+    Bucket& bucket = buckets[place[i]->first];
+    const std::size_t k = place[i]->second;
     const auto n = static_cast<std::size_t>(parameters[i].value.numel());
     dispatch_float("average", bucket.dtype, [&]<FloatElement T>() {
       const std::span<T> values = bucket.values<T>();

@@ -14,7 +14,8 @@
 #include <system_error>
 #include <utility>
 
-// What the writers of files share: whole writes, and errors where the system would send a signal.
+// What readers and writers of files share: descriptors that close themselves, whole writes, and
+// errors where the system would send a signal.
 
 namespace steady::detail {
 
@@ -64,6 +65,7 @@ class Descriptor {
   }
 
   [[nodiscard]] bool is_open() const { return fd_ >= 0; }
+  [[nodiscard]] int id() const { return fd_; }
   [[nodiscard]] bool sync() const { return ::fsync(fd_) == 0; }
   [[nodiscard]] bool truncate(off_t size) const { return ::ftruncate(fd_, size) == 0; }
   /// Reports errors that come late. Once.

@@ -1,40 +1,20 @@
 #include <steadygrad/core/io/mapped_file.hpp>
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <steadygrad/core/error.hpp>
-#include <system_error>
+#include <steadygrad/core/io/descriptor-inl.hpp>
 
 namespace steady {
-namespace {
 
-std::string system_reason() { return std::generic_category().message(errno); }
-
-/// An open file, closed with the object.
-class Descriptor {
- public:
-  // Without O_NONBLOCK the open of a pipe would wait for a writer.
-  explicit Descriptor(const char* path) : id_(::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (id_ >= 0) ::close(id_);
-  }
-  [[nodiscard]] int id() const { return id_; }
-
- private:
-  int id_;
-};
-
-}  // namespace
+using detail::Descriptor;
+using detail::system_reason;
 
 MappedFile::MappedFile(const char* op, const std::filesystem::path& path) {
-  const Descriptor file(path.c_str());
-  STEADY_CHECK(IoError, file.id() >= 0, "{}: cannot open '{}': {}", op, path.string(),
+  // Without O_NONBLOCK the open of a pipe would wait for a writer.
+  const Descriptor file(path, O_RDONLY | O_NONBLOCK);
+  STEADY_CHECK(IoError, file.is_open(), "{}: cannot open '{}': {}", op, path.string(),
                system_reason());
   struct stat status {};
   STEADY_CHECK(IoError, ::fstat(file.id(), &status) == 0, "{}: cannot look at '{}': {}", op,

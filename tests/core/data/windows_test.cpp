@@ -126,8 +126,9 @@ TEST(Windows, ShardsMakeUpTheBatch) {
           const auto x = part.x.data<std::int64_t>();
           tokens.insert(tokens.end(), x.begin(), x.end());
         }
-        const auto all = whole[i].x.data<std::int64_t>();
-        EXPECT_TRUE(std::ranges::equal(tokens, all)) << size << " shards of batch " << i;
+        const Batch all = whole[i];
+        EXPECT_TRUE(std::ranges::equal(tokens, all.x.data<std::int64_t>()))
+            << size << " shards of batch " << i;
       }
     }
   }

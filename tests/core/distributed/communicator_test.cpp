@@ -80,7 +80,7 @@ TEST(DistributedCommunicator, HasSeveralSumsUnderWay) {
     on_ranks(size, [&](Communicator& ranks) {
       const std::vector<double> weights(static_cast<std::size_t>(size), 1.0);
       std::vector<std::vector<float>> values;  // among them fewer values than ranks, and none
-      for (const std::size_t n : {100000, 1, 0, 5000, 3}) values.emplace_back(n, 1.0F);
+      for (const std::size_t n : {100000U, 1U, 0U, 5000U, 3U}) values.emplace_back(n, 1.0F);
       std::vector<std::unique_ptr<Pending>> sums;
       for (auto& v : values) sums.push_back(ranks.start_sum(std::span(v), weights));
       std::vector<double> between{1.0};

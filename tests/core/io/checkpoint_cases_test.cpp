@@ -13,6 +13,7 @@
 
 #include "tests/core/io/checkpoint_testing.hpp"
 #include "tests/support/message_of.hpp"
+#include "tests/support/sanitizer.hpp"
 
 namespace steady {
 namespace {
@@ -145,7 +146,8 @@ TEST_F(CheckpointCases, EveryNameComesBack) {  // H5-07
       "a", "a/b", "a.b", ".", "..", "", "a//b", "é", std::string(1000, 'n'), "%2F", "/", "%"};
   Checkpoint checkpoint;
   for (const std::string& part : names) {
-    CheckpointPart& content = checkpoint.parts.emplace_back(part, CheckpointPart{}).part;
+    checkpoint.parts.push_back({part, {}});
+    CheckpointPart& content = checkpoint.parts.back().part;
     for (std::size_t i = 0; i < names.size(); ++i) {
       content.tensors.push_back({names[i], Tensor::scalar(static_cast<double>(i))});
       content.values.emplace_back(names[i], static_cast<std::int64_t>(i));
@@ -253,9 +255,7 @@ TEST_F(CheckpointCases, FlippedBitsGiveAValueOrAnError) {  // H5-15
     const fs::path file = directory.write("flipped.h5", bad);
     const int status = status_of_child([&] {
       limit(RLIMIT_CPU, 10);
-#ifndef __SANITIZE_ADDRESS__
-      limit(RLIMIT_AS, rlim_t{4} << 30);
-#endif
+      if (!test::under_address_sanitizer()) limit(RLIMIT_AS, rlim_t{4} << 30);
       try {
         return load_checkpoint(file).parts.size() == 2 ? 0 : 2;
       } catch (const Error&) {

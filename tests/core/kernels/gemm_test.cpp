@@ -16,6 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/sanitizer.hpp"
+
 namespace steady::kernels {
 namespace {
 
@@ -248,11 +250,9 @@ TYPED_TEST(Gemm, GivesTheSameBitsInAForkedChild) {  // CASES RT-02
   ASSERT_GE(child, 0);
   if (child == 0) {
     const int code = run() == want ? 0 : 1;
-#ifdef __SANITIZE_ADDRESS__
-    _exit(code);  // what the vanished workers owned would count as leaked
-#else
+    // What the vanished workers owned would count as leaked.
+    if (test::under_address_sanitizer()) _exit(code);
     std::exit(code);  // runs the pool's destructor
-#endif
   }
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);

@@ -133,7 +133,9 @@ TYPED_TEST_SUITE(GroupNormKernel, Types);
 
 TYPED_TEST(GroupNormKernel, IsAFewUlpsFromTheTwoPassFormulaForEveryShapeOffsetAndScale) {
   for (const GroupShape& shape : Shapes) {
-    for (const auto& [offset, scale] : {std::pair{0.0, 1.0}, {1e4, 1.0}, {1e3, 1e4}, {0.5, 1e-4}}) {
+    for (const auto& at : {std::pair{0.0, 1.0}, {1e4, 1.0}, {1e3, 1e4}, {0.5, 1e-4}}) {
+      const double offset = at.first;
+      const double scale = at.second;
       SCOPED_TRACE(fmt::format("{} x {} x {}, {} groups, offset {}, scale {}", shape.samples,
                                shape.positions, shape.channels, shape.groups, offset, scale));
       const auto p = problem<TypeParam>(shape, scale, offset);

@@ -12,6 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "tests/core/kernels/kernel_test.hpp"
+#include "tests/support/sanitizer.hpp"
+
 // Shared by the tests of the norm kernels: data, buffers that show every write, the modes of
 // running.
 namespace steady::testing {
@@ -56,23 +59,13 @@ double max_error(const std::vector<A>& a, const std::vector<B>& b,
 /// Runs body once per SIMD target that this machine supports.
 template <class Body>
 void on_every_target(Body body) {
-  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
-    SCOPED_TRACE(hwy::TargetName(target));
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(target);
-    body();
-  }
-  hwy::SetSupportedTargetsForTest(0);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  test::for_each_simd_target(body);
 }
 
-#ifdef __SANITIZE_ADDRESS__
 template <class T>
-constexpr bool WithLargest = false;
-#else
-template <class T>
-constexpr bool WithLargest = sizeof(T) == 4;
-#endif
+bool with_largest() {
+  return sizeof(T) == 4 && !test::under_address_sanitizer();
+}
 
 /// body(shape, offset, scale) for the rows, widths, offsets and scales at which faults of norms
 /// were reported. The largest shape comes in float32 with one offset and scale, and not under the
@@ -84,7 +77,7 @@ void for_each_row_sweep(Body body) {
       for (const double offset : {0.0, 1e3, 1e4, 1e6}) {
         for (const double scale : {1e-4, 1.0, 1e4}) {
           const bool large = rows * width > 200000;
-          if (large && (!WithLargest<T> || offset != 1e4 || scale != 1.0)) continue;
+          if (large && (!with_largest<T>() || offset != 1e4 || scale != 1.0)) continue;
           SCOPED_TRACE(std::to_string(rows) + " rows of " + std::to_string(width) + ", offset " +
                        std::to_string(offset) + ", scale " + std::to_string(scale));
           body(RowShape{rows, width, width}, offset, scale);

@@ -135,7 +135,7 @@ TYPED_TEST(Scaling, NanIsLeftOutAndStaysAndIsReported) {
   const std::vector<double> y = values(with(probe)), z = values(without(probe));
   EXPECT_DOUBLE_EQ(y[0], z[0]);
   EXPECT_DOUBLE_EQ(y[1], 2);
-  for (const std::size_t i : {2, 3, 4, 5}) EXPECT_TRUE(std::isnan(y[i])) << i;
+  for (const std::size_t i : {2U, 3U, 4U, 5U}) EXPECT_TRUE(std::isnan(y[i])) << i;
   const ScaleReport report = with.report();
   EXPECT_EQ(report.rows, 5);
   EXPECT_THAT(report.missing, ElementsAre(ScaleReport::Missing{0, 1}, ScaleReport::Missing{1, 1},

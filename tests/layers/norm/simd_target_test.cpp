@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "tests/core/kernels/kernel_test.hpp"
+#include "tests/support/sanitizer.hpp"
 
 namespace steady {
 namespace {
@@ -26,9 +27,10 @@ namespace {
 TEST(SimdTarget, EveryTargetCanBeChosen) {
   std::vector<std::string> names;
   test::for_each_simd_target([&] { names.emplace_back(simd_target()); });
-  EXPECT_EQ(names.size(), hwy::SupportedAndGeneratedTargets().size());
   EXPECT_THAT(names, testing::Contains(std::string(simd_target())));
-#if defined(__x86_64__) && !defined(HWY_COMPILE_ONLY_STATIC) && HWY_DISABLED_TARGETS == 0
+  if (test::under_address_sanitizer()) GTEST_SKIP() << "the library holds one target";
+  EXPECT_EQ(names.size(), hwy::SupportedAndGeneratedTargets().size());
+#if defined(__x86_64__)
   EXPECT_THAT(names, testing::Contains(std::string("SSE4")));
 #endif
 }
