@@ -34,8 +34,8 @@ struct LayerNormForward {
   const T* x;
   detail::RowGains<T> gains;
   T* y;
-  T* stats;  // may be null
-  bool stream;
+  T* stats;    // may be null
+  bool large;  // not in the caches: fetched ahead of its use, a single output written past them
   const T* left = nullptr;  // with right: x, written here, is their sum
   const T* right = nullptr;
   T* sum = nullptr;
@@ -49,7 +49,7 @@ struct LayerNormBackward {
   const T* stats;
   detail::RowGains<T> gains;
   T* dx;
-  bool stream;
+  bool large;
   const T* residual;  // may be null
 };
 
@@ -89,125 +89,170 @@ RowStats<T> wide_statistics(const T* x, std::int64_t width, double eps) {
           static_cast<T>(1.0 / std::sqrt(q / count + eps))};
 }
 
-/// Sums of x - m and its square.
-struct Deviations {
+/// Sums over a row of d = x - pivot and of d^2.
+struct Shifted {
   double c, q;
 };
 
+// Statistics from one pass, d = x - K with the first element of the row as K:
+//   mean = K + c/D,  D * var = q - c^2/D.
+// The error of q is of the order of eps * q = eps * (D * var + c^2/D): harmless while K lies within
+// a few standard deviations of the mean. Where it does not, the row, which a cache still holds, is
+// summed again around its mean. The mean is split into (mean, mean_lo), so that x - mean is exactly
+// 0 in a constant row.
 template <class T>
-HWY_INLINE Deviations deviations(const T* x, std::int64_t width, T m) {
-  const Vec<T> vm = fill(m);
-  Deviations sums{0, 0};
+HWY_INLINE Shifted again(const T* x, std::int64_t width, T pivot) {
+  const Vec<T> k0 = fill(pivot);
+  Shifted sums{0, 0};
   const std::int64_t block = sum_block<T>();
   for (std::int64_t base = 0; base < width; base += block) {
-    Sum<T> sum_c, sum_q;
+    Sum<T> c, q;
     for_vectors<T>(std::min(block, width - base), [&](std::int64_t i, auto part, int k) HWY_ATTR {
-      const Vec<T> d = keep<T>(hn::Sub(load(x + base + i, part), vm), part);
-      sum_c.add(k, d);
-      sum_q.add_product(k, d, d);
+      const Vec<T> d = keep<T>(hn::Sub(load(x + base + i, part), k0), part);
+      c.add(k, d);
+      q.add_product(k, d, d);
     });
-    sums.c += static_cast<double>(sum_c.total());
-    sums.q += static_cast<double>(sum_q.total());
+    sums.c += static_cast<double>(c.total());
+    sums.q += static_cast<double>(q.total());
   }
   return sums;
 }
 
-// Corrected two-pass: x - m is exact near the mean, so the second pass repairs the rounding of the
-// first. m + c/D is split into (mean, mean_lo), which makes x - mean exactly 0 for a constant row.
 template <class T>
-HWY_INLINE void block_statistics(const T* x, std::int64_t width, std::int64_t rows, double eps,
-                                 const double* sums, RowStats<T>* stats) {
-  const auto count = static_cast<double>(width);
-  T m[MostTogether];
-  Deviations d[MostTogether];
-  for (std::int64_t k = 0; k < rows; ++k) m[k] = static_cast<T>(sums[k] / count);
-  for (std::int64_t k = 0; k < rows; ++k) d[k] = deviations(x + k * width, width, m[k]);
-  for (std::int64_t k = 0; k < rows; ++k) {
-    const double low = d[k].c / count;
-    const double var = (d[k].q - d[k].c * low) / count;
-    const T mean = static_cast<T>(static_cast<double>(m[k]) + low);
-    const double rest = (static_cast<double>(m[k]) - static_cast<double>(mean)) + low;
-    stats[k] = {mean, static_cast<T>(rest),
-                static_cast<T>(1.0 / std::sqrt((var < 0 ? 0 : var) + eps))};  // a NaN stays one
+HWY_INLINE RowStats<T> row_statistics(const T* x, std::int64_t width, double inverse, double eps,
+                                      Shifted s) {
+  constexpr double Far = 0.9375;  // c^2/D over q where K is four standard deviations away
+  double pivot = static_cast<double>(x[0]);
+  if (!(s.q <= static_cast<double>(std::numeric_limits<T>::max()))) {
+    if (sizeof(T) == 4) return wide_statistics(x, width, eps);
+  } else if (s.c * s.c * inverse > Far * s.q) {
+    const T mean = static_cast<T>(pivot + s.c * inverse);
+    s = again(x, width, mean);
+    pivot = static_cast<double>(mean);
   }
-  for (std::int64_t k = 0; sizeof(T) == 4 && k < rows; ++k) {
-    if (d[k].q <= std::numeric_limits<double>::max()) continue;
-    stats[k] = wide_statistics(x + k * width, width, eps);
-  }
+  const double low = s.c * inverse;
+  const double var = (s.q - s.c * low) * inverse;
+  const T mean = static_cast<T>(pivot + low);
+  const double rest = (pivot - static_cast<double>(mean)) + low;
+  return {mean, static_cast<T>(rest),
+          static_cast<T>(1.0 / std::sqrt((var < 0 ? 0 : var) + eps))};  // a NaN stays one
 }
 
-// Element `at` of x, made first where it is a sum.
+/// A row of x, or of the sum that becomes it. Pointers by value: through a reference to the work
+/// they would be read again after every store.
 template <bool kSum, class T>
-HWY_INLINE Vec<T> input(const LayerNormForward<T>& a, std::int64_t at, auto part) {
-  if constexpr (kSum) {
-    const Vec<T> v = hn::Add(load(a.left + at, part), load(a.right + at, part));
-    store(v, a.sum + at, part);
-    return v;
-  } else {
-    return load(a.x + at, part);
-  }
-}
+struct InputRow {
+  const T *x, *left, *right;
+  T* sum;
 
-// The sum of a row, through the same pieces as normalized_row: no row's bits depend on its place.
-template <bool kSum, class T>
-HWY_INLINE double row_sum(const LayerNormForward<T>& a, std::int64_t r) {
-  double sum = 0;
-  for_pieces<T>(a.width, a.period, [&](std::int64_t i, std::int64_t, std::int64_t n) HWY_ATTR {
-    Sum<T> s;
-    for_vectors<T>(n, [&](std::int64_t j, auto part, int k)
-                          HWY_ATTR { s.add(k, input<kSum>(a, r * a.width + i + j, part)); });
-    sum += static_cast<double>(s.total());
+  HWY_INLINE InputRow(const LayerNormForward<T>& a, std::int64_t r)
+      : x(a.x + r * a.width), left(nullptr), right(nullptr), sum(nullptr) {
+    if constexpr (kSum) {
+      left = a.left + r * a.width;
+      right = a.right + r * a.width;
+      sum = a.sum + r * a.width;
+    }
+  }
+  [[nodiscard]] HWY_INLINE Vec<T> pivot() const {
+    return fill(kSum ? static_cast<T>(left[0] + right[0]) : x[0]);
+  }
+  HWY_INLINE void fetch(std::int64_t i) const {
+    if (!kSum) return hwy::Prefetch(x + i);
+    hwy::Prefetch(left + i);
+    hwy::Prefetch(right + i);
+  }
+  template <class Part>
+  [[nodiscard]] HWY_INLINE Vec<T> at(std::int64_t i, Part part) const {
+    if constexpr (kSum) {
+      const Vec<T> v = hn::Add(load(left + i, part), load(right + i, part));
+      store(v, sum + i, part);
+      return v;
+    } else {
+      return load(x + i, part);
+    }
+  }
+};
+
+// The sums of a row, through the same pieces as normalized_row: no row's bits depend on its place.
+template <bool kSum, bool kLarge, class T>
+HWY_INLINE Shifted row_sums(const LayerNormForward<T>& a, std::int64_t r) {
+  Shifted sums{0, 0};
+  const InputRow<kSum, T> x(a, r);
+  const Vec<T> pivot = x.pivot();
+  for_pieces<T>(a.width, a.period, [&](Piece p) HWY_ATTR {
+    Sum<T> c, q;
+    for_vectors<T>(p.n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
+      if (kLarge) x.fetch(p.i + j + Ahead);
+      const Vec<T> d = keep<T>(hn::Sub(x.at(p.i + j, part), pivot), part);
+      c.add(k, d);
+      q.add_product(k, d, d);
+    });
+    sums.c += static_cast<double>(c.total());
+    sums.q += static_cast<double>(q.total());
   });
-  return sum;
+  return sums;
 }
 
-// Normalizes row r and returns the sum of row `next`: reads and writes of memory overlap.
-template <bool kSum, bool kStream, class T>
-HWY_INLINE double normalized_row(const LayerNormForward<T>& a, std::int64_t r, std::int64_t next,
-                                 const RowStats<T>& stats) {
-  const T* x = a.x + r * a.width;
-  T* y = a.y + r * a.width;
-  const std::int64_t first = first_gain(a, r);
+// Normalizes a piece of row r and adds that of row `next` to its sums: reads and writes of memory
+// overlap.
+template <bool kSum, bool kLarge, class T>
+HWY_INLINE void normalized_piece(const LayerNormForward<T>& a, std::int64_t r, std::int64_t next,
+                                 const RowStats<T>& stats, Piece p, std::int64_t ahead,
+                                 Shifted& sums) {
+  const T* x = a.x + r * a.width + p.i;
+  T* y = a.y + r * a.width + p.i;
+  const InputRow<kSum, T> next_x(a, next);
+  const std::int64_t gamma_mask = a.gains.gamma_mask, beta_mask = a.gains.beta_mask;
+  const T* gamma = a.gains.gamma + ((first_gain(a, r) + p.at) & gamma_mask);
+  const T* beta = a.gains.beta + ((first_gain(a, r) + p.at) & beta_mask);
   const Vec<T> mean = fill(stats.mean), rstd = fill(stats.rstd);
   const Vec<T> low = fill(-stats.mean_lo * stats.rstd);
-  double sum = 0;
-  for_pieces<T>(a.width, a.period, [&](std::int64_t i, std::int64_t at, std::int64_t n) HWY_ATTR {
-    const std::int64_t from = first + at;
-    Sum<T> s;
-    for_vectors<T>(n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
-      const Vec<T> xhat = fma(hn::Sub(load(x + i + j, part), mean), rstd, low);
-      const Vec<T> gamma = load(a.gains.gamma + ((from + j) & a.gains.gamma_mask), part);
-      const Vec<T> beta = load(a.gains.beta + ((from + j) & a.gains.beta_mask), part);
-      put<kStream>(fma(xhat, gamma, beta), y + i + j, part);
-      s.add(k, input<kSum>(a, next * a.width + i + j, part));
-    });
-    sum += static_cast<double>(s.total());
+  const Vec<T> pivot = next_x.pivot();
+  Sum<T> c, q;
+  for_vectors<T>(p.n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
+    const Vec<T> xhat = fma(hn::Sub(load(x + j, part), mean), rstd, low);
+    const Vec<T> g = load(gamma + (j & gamma_mask), part);
+    put<kLarge && !kSum>(fma(xhat, g, load(beta + (j & beta_mask), part)), y + j, part);
+    if (kLarge) next_x.fetch(p.i + j + ahead);
+    const Vec<T> d = keep<T>(hn::Sub(next_x.at(p.i + j, part), pivot), part);
+    c.add(k, d);
+    q.add_product(k, d, d);
   });
-  return sum;
+  sums.c += static_cast<double>(c.total());
+  sums.q += static_cast<double>(q.total());
 }
 
-template <bool kSum, bool kStream, class T>
+template <bool kSum, bool kLarge, class T>
 HWY_FLATTEN void forward_rows(const LayerNormForward<T>& a, std::int64_t begin, std::int64_t end) {
-  const std::int64_t together = rows_together<T>(a.width);
-  double sums[MostTogether] = {};
+  const std::int64_t together = rows_in_turn<T>(a.width, a.width);
+  const double inverse = 1.0 / static_cast<double>(a.width);
+  Shifted sums[MostTogether] = {};
   RowStats<T> stats[MostTogether];
   for (std::int64_t r = begin; r < std::min(begin + together, end); ++r) {
-    sums[r - begin] = row_sum<kSum>(a, r);
+    sums[r - begin] = row_sums<kSum, kLarge>(a, r);
   }
   for (std::int64_t first = begin; first < end; first += together) {
     const std::int64_t rows = std::min(together, end - first);
-    block_statistics(a.x + first * a.width, a.width, rows, a.eps, sums, stats);
     for (std::int64_t k = 0; k < rows; ++k) {
-      const std::int64_t r = first + k;
-      const std::int64_t next = r + together < end ? r + together : r;
-      sums[k] = normalized_row<kSum, kStream>(a, r, next, stats[k]);
-      if (a.stats == nullptr) continue;
-      a.stats[3 * r] = stats[k].mean;
-      a.stats[3 * r + 1] = stats[k].mean_lo;
-      a.stats[3 * r + 2] = stats[k].rstd;
+      stats[k] = row_statistics(a.x + (first + k) * a.width, a.width, inverse, a.eps, sums[k]);
+      sums[k] = {0, 0};
+    }
+    for_pieces<T>(a.width, a.period, [&](Piece p) HWY_ATTR {
+      for (std::int64_t k = 0; k < rows; ++k) {
+        const std::int64_t r = first + k;
+        const std::int64_t next = r + together < end ? r + together : r;
+        normalized_piece<kSum, kLarge>(a, r, next, stats[k], p, ahead_of(p, k, rows, a.width),
+                                       sums[k]);
+      }
+    });
+    for (std::int64_t k = 0; k < rows && a.stats != nullptr; ++k) {
+      T* s = a.stats + 3 * (first + k);
+      s[0] = stats[k].mean;
+      s[1] = stats[k].mean_lo;
+      s[2] = stats[k].rstd;
     }
   }
-  end_stream<kStream>();
+  end_stream<kLarge && !kSum>();
 }
 
 /// Sums over a row of w and of w * (x - mean).
@@ -215,21 +260,32 @@ struct WeightedSums {
   double s1, s2;
 };
 
-template <class T>
+/// What backward_row does: dx, parameter gradients, a residual; rows fetched ahead, streamed dx.
+template <bool input, bool params, bool residual, bool large>
+struct Ways {
+  static constexpr bool Input = input, Params = params, Residual = residual, Ahead = large,
+                        Stream = large && !residual;
+};
+
+template <class W, class T>
 HWY_INLINE WeightedSums weighted_sums(const LayerNormBackward<T>& a, std::int64_t r) {
   const T* x = a.x + r * a.width;
   const T* dy = a.dy + r * a.width;
-  const std::int64_t first = first_gain(a, r);
+  const std::int64_t first = first_gain(a, r), mask = a.gains.gamma_mask;
   const Vec<T> mean = fill(a.stats[3 * r]);
   WeightedSums sums{0, 0};
-  for_pieces<T>(a.width, a.period, [&](std::int64_t i, std::int64_t at, std::int64_t n) HWY_ATTR {
-    const std::int64_t from = first + at;
+  for_pieces<T>(a.width, a.period, [&](Piece p) HWY_ATTR {
+    const T* gamma = a.gains.gamma + ((first + p.at) & mask);
     Sum<T> sum1, sum2;
-    for_vectors<T>(n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
-      const Vec<T> gamma = load(a.gains.gamma + ((from + j) & a.gains.gamma_mask), part);
-      const Vec<T> w = hn::Mul(load(dy + i + j, part), gamma);
+    for_vectors<T>(p.n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
+      if constexpr (W::Ahead) {
+        hwy::Prefetch(x + p.i + j + Ahead);
+        hwy::Prefetch(dy + p.i + j + Ahead);
+      }
+      const Vec<T> g = load(gamma + (j & mask), part);
+      const Vec<T> w = hn::Mul(load(dy + p.i + j, part), g);
       sum1.add(k, w);
-      sum2.add_product(k, w, hn::Sub(load(x + i + j, part), mean));
+      sum2.add_product(k, w, hn::Sub(load(x + p.i + j, part), mean));
     });
     sums.s1 += static_cast<double>(sum1.total());
     sums.s2 += static_cast<double>(sum2.total());
@@ -253,79 +309,78 @@ HWY_INLINE RowMeans<T> row_means(const LayerNormBackward<T>& a, std::int64_t r,
                          static_cast<double>(stats[2]) / count)};
 }
 
-/// What backward_row does: dx, parameter gradients, a residual, streamed dx.
-template <bool input, bool params, bool residual, bool stream>
-struct Ways {
-  static constexpr bool Input = input, Params = params, Residual = residual, Stream = stream;
-};
-
-// dx of row r, its parameter gradients, and the sums of row `next`, in one loop.
+// A piece of dx of row r, its parameter gradients, and that piece of the sums of row `next`, in one
+// loop. Pointers by value: through a reference to the work they would be read again after every
+// store.
 template <class W, class T>
-HWY_INLINE WeightedSums backward_row(const LayerNormBackward<T>& a, std::int64_t r,
-                                     std::int64_t next, const RowMeans<T>& means, T* dgamma,
-                                     T* dbeta) {
-  const T* x = a.x + r * a.width;
-  const T* dy = a.dy + r * a.width;
-  const T* next_x = a.x + next * a.width;
-  const T* next_dy = a.dy + next * a.width;
+HWY_INLINE void backward_piece(const LayerNormBackward<T>& a, std::int64_t r, std::int64_t next,
+                               const RowMeans<T>& means, Piece p, std::int64_t ahead, T* dgamma,
+                               T* dbeta, WeightedSums& sums) {
+  const std::int64_t here = r * a.width + p.i, there = next * a.width + p.i;
+  const T *x = a.x + here, *dy = a.dy + here, *next_x = a.x + there, *next_dy = a.dy + there;
+  const T* residual = W::Residual ? a.residual + here : nullptr;
+  T* dx = W::Input ? a.dx + here : nullptr;
+  const std::int64_t mask = a.gains.gamma_mask, first = first_gain(a, r) + p.at;
+  const T* gamma = a.gains.gamma + (first & mask);
+  const T* next_gamma = a.gains.gamma + ((first_gain(a, next) + p.at) & mask);
+  T* dg = W::Params ? dgamma + first : nullptr;
+  T* db = W::Params ? dbeta + first : nullptr;
   const T* stats = a.stats + 3 * r;
-  const std::int64_t first = first_gain(a, r), next_first = first_gain(a, next);
   const Vec<T> mean = fill(stats[0]), rstd = fill(stats[2]), low = fill(-stats[1] * stats[2]);
   const Vec<T> mean_w = fill(means.w), mean_wx = fill(means.wx);
   const Vec<T> next_mean = fill(a.stats[3 * next]);
-  WeightedSums sums{0, 0};
-  for_pieces<T>(a.width, a.period, [&](std::int64_t i, std::int64_t at, std::int64_t n) HWY_ATTR {
-    const std::int64_t from = first + at, next_from = next_first + at;
-    Sum<T> sum1, sum2;
-    for_vectors<T>(n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
-      const Vec<T> u = load(dy + i + j, part);
-      const Vec<T> xhat = fma(hn::Sub(load(x + i + j, part), mean), rstd, low);
-      if constexpr (W::Params) {
-        T* dg = dgamma + from + j;
-        T* db = dbeta + from + j;
-        store(fma(u, xhat, load<T>(dg, part)), dg, part);
-        store(hn::Add(u, load<T>(db, part)), db, part);
-      }
-      if constexpr (W::Input) {
-        const Vec<T> gamma = load(a.gains.gamma + ((from + j) & a.gains.gamma_mask), part);
-        const Vec<T> p = fnma(xhat, mean_wx, hn::Sub(hn::Mul(u, gamma), mean_w));
-        Vec<T> d = hn::Mul(rstd, p);
-        if constexpr (W::Residual) {
-          d = hn::Add(load(a.residual + r * a.width + i + j, part), d);
-        }
-        put<W::Stream>(d, a.dx + r * a.width + i + j, part);
-        const Vec<T> g = load(a.gains.gamma + ((next_from + j) & a.gains.gamma_mask), part);
-        const Vec<T> w = hn::Mul(load(next_dy + i + j, part), g);
-        sum1.add(k, w);
-        sum2.add_product(k, w, hn::Sub(load(next_x + i + j, part), next_mean));
-      }
-    });
+  Sum<T> sum1, sum2;
+  for_vectors<T>(p.n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
+    const Vec<T> u = load(dy + j, part);
+    const Vec<T> xhat = fma(hn::Sub(load(x + j, part), mean), rstd, low);
+    if constexpr (W::Params) {
+      store(fma(u, xhat, load<T>(dg + j, part)), dg + j, part);
+      store(hn::Add(u, load<T>(db + j, part)), db + j, part);
+    }
     if constexpr (W::Input) {
-      sums.s1 += static_cast<double>(sum1.total());
-      sums.s2 += static_cast<double>(sum2.total());
+      const Vec<T> w = hn::Mul(u, load(gamma + (j & mask), part));
+      Vec<T> d = hn::Mul(rstd, fnma(xhat, mean_wx, hn::Sub(w, mean_w)));
+      if constexpr (W::Residual) d = hn::Add(load(residual + j, part), d);
+      put<W::Stream>(d, dx + j, part);
+      if constexpr (W::Ahead) {
+        hwy::Prefetch(next_x + j + ahead);
+        hwy::Prefetch(next_dy + j + ahead);
+      }
+      const Vec<T> next_w = hn::Mul(load(next_dy + j, part), load(next_gamma + (j & mask), part));
+      sum1.add(k, next_w);
+      sum2.add_product(k, next_w, hn::Sub(load(next_x + j, part), next_mean));
     }
   });
-  return sums;
+  if constexpr (W::Input) {
+    sums.s1 += static_cast<double>(sum1.total());
+    sums.s2 += static_cast<double>(sum2.total());
+  }
 }
 
 // One block of rows; x and dy are read from memory once.
 template <class W, class T>
 HWY_FLATTEN void backward_block(const LayerNormBackward<T>& a, std::int64_t begin, std::int64_t end,
                                 T* dgamma, T* dbeta) {
-  const std::int64_t together = rows_together<T>(2 * a.width);
+  const std::int64_t together = rows_in_turn<T>(a.width, 2 * a.width);
   WeightedSums sums[MostTogether] = {};
   RowMeans<T> means[MostTogether] = {};
   for (std::int64_t r = begin; W::Input && r < std::min(begin + together, end); ++r) {
-    sums[r - begin] = weighted_sums(a, r);
+    sums[r - begin] = weighted_sums<W>(a, r);
   }
   for (std::int64_t first = begin; first < end; first += together) {
     const std::int64_t rows = std::min(together, end - first);
-    for (std::int64_t k = 0; k < rows; ++k) means[k] = row_means(a, first + k, sums[k]);
     for (std::int64_t k = 0; k < rows; ++k) {
-      const std::int64_t r = first + k;
-      const std::int64_t next = r + together < end ? r + together : r;
-      sums[k] = backward_row<W>(a, r, next, means[k], dgamma, dbeta);
+      means[k] = row_means(a, first + k, sums[k]);
+      sums[k] = {0, 0};
     }
+    for_pieces<T>(a.width, a.period, [&](Piece p) HWY_ATTR {
+      for (std::int64_t k = 0; k < rows; ++k) {
+        const std::int64_t r = first + k;
+        const std::int64_t next = r + together < end ? r + together : r;
+        backward_piece<W>(a, r, next, means[k], p, ahead_of(p, k, rows, a.width), dgamma, dbeta,
+                          sums[k]);
+      }
+    });
   }
   end_stream<W::Stream>();
 }
@@ -336,10 +391,13 @@ void backward_rows(const LayerNormBackward<T>& a, std::int64_t begin, std::int64
   const auto run = [&](auto ways) { backward_block<decltype(ways)>(a, begin, end, dgamma, dbeta); };
   const bool params = dgamma != nullptr;
   if (a.dx == nullptr) return run(Ways<false, true, false, false>{});
+  if (a.residual != nullptr && a.large) {
+    return params ? run(Ways<true, true, true, true>{}) : run(Ways<true, false, true, true>{});
+  }
   if (a.residual != nullptr) {
     return params ? run(Ways<true, true, true, false>{}) : run(Ways<true, false, true, false>{});
   }
-  if (a.stream) {
+  if (a.large) {
     return params ? run(Ways<true, true, false, true>{}) : run(Ways<true, false, false, true>{});
   }
   params ? run(Ways<true, true, false, false>{}) : run(Ways<true, false, false, false>{});
@@ -348,11 +406,9 @@ void backward_rows(const LayerNormBackward<T>& a, std::int64_t begin, std::int64
 template <class T>
 void forward_task(const LayerNormForward<T>& a, std::int64_t begin, std::int64_t end) {
   if (a.sum != nullptr) {
-    forward_rows<true, false>(a, begin, end);
-  } else if (a.stream) {
-    forward_rows<false, true>(a, begin, end);
+    a.large ? forward_rows<true, true>(a, begin, end) : forward_rows<true, false>(a, begin, end);
   } else {
-    forward_rows<false, false>(a, begin, end);
+    a.large ? forward_rows<false, true>(a, begin, end) : forward_rows<false, false>(a, begin, end);
   }
 }
 
@@ -467,9 +523,10 @@ void add_layer_norm_forward(const RowShape& shape, double eps, std::span<const T
   check_span(op, "stats", stats.size(), 3 * shape.rows, true);
   const RowPlan plan(shape);
   const RepeatedGains<T> gains(shape, gamma, beta);
-  const LayerNormForward<T> work{
-      shape.width, plan.period,  1,     eps,         sum.data(),   gains.view(),
-      y.data(),    stats.data(), false, left.data(), right.data(), sum.data()};
+  const LayerNormForward<T> work{shape.width, plan.period,  1,
+                                 eps,         sum.data(),   gains.view(),
+                                 y.data(),    stats.data(), streams(shape, plan, 4, y.data()),
+                                 left.data(), right.data(), sum.data()};
   const auto worker = forward_worker<T>();
   parallel_for(shape.rows, plan.task_rows,
                [&](std::int64_t begin, std::int64_t end) { worker(work, begin, end); });

@@ -36,9 +36,9 @@ struct RmsNormWork {
   const T* x;
   const T* dy;  // backward
   detail::RowGains<T> gains;
-  T* out;    // y or dx, dx may be null
-  T* stats;  // written by forward where not null, read by backward
-  bool stream = false;
+  T* out;      // y or dx, dx may be null
+  T* stats;    // written by forward where not null, read by backward
+  bool large;  // not in the caches: fetched ahead of its use, a single output written past them
   const T* left = nullptr;  // forward, with right: x, written to sum, is their sum
   const T* right = nullptr;
   T* sum = nullptr;
@@ -54,22 +54,54 @@ namespace steady {
 namespace HWY_NAMESPACE {
 namespace {
 
+/// The gains from element `at` of a period on. Here as below values and pointers by value: through
+/// a reference to the work they would be read again after every store.
 template <class T>
-HWY_INLINE Vec<T> gain(const RmsNormWork<T>& a, std::int64_t at, auto part) {
-  return hn::Add(load(a.gains.gamma + (at & a.gains.gamma_mask), part), fill(a.offset));
-}
+struct Gains {
+  const T* gamma;
+  std::int64_t mask;
+  Vec<T> offset;
 
-// Element `at` of x, made first where it is a sum.
-template <bool kSum, class T>
-HWY_INLINE Vec<T> input(const RmsNormWork<T>& a, std::int64_t at, auto part) {
-  if constexpr (kSum) {
-    const Vec<T> v = hn::Add(load(a.left + at, part), load(a.right + at, part));
-    store(v, a.sum + at, part);
-    return v;
-  } else {
-    return load(a.x + at, part);
+  HWY_INLINE Gains(const RmsNormWork<T>& a, std::int64_t at)
+      : gamma(a.gains.gamma + (at & a.gains.gamma_mask)),
+        mask(a.gains.gamma_mask),
+        offset(fill(a.offset)) {}
+  template <class Part>
+  [[nodiscard]] HWY_INLINE Vec<T> at(std::int64_t j, Part part) const {
+    return hn::Add(load(gamma + (j & mask), part), offset);
   }
-}
+};
+
+/// A row of x, or of the sum that becomes it.
+template <bool kSum, class T>
+struct InputRow {
+  const T *x, *left, *right;
+  T* sum;
+
+  HWY_INLINE InputRow(const RmsNormWork<T>& a, std::int64_t r)
+      : x(a.x + r * a.width), left(nullptr), right(nullptr), sum(nullptr) {
+    if constexpr (kSum) {
+      left = a.left + r * a.width;
+      right = a.right + r * a.width;
+      sum = a.sum + r * a.width;
+    }
+  }
+  HWY_INLINE void fetch(std::int64_t i) const {
+    if (!kSum) return hwy::Prefetch(x + i);
+    hwy::Prefetch(left + i);
+    hwy::Prefetch(right + i);
+  }
+  template <class Part>
+  [[nodiscard]] HWY_INLINE Vec<T> at(std::int64_t i, Part part) const {
+    if constexpr (kSum) {
+      const Vec<T> v = hn::Add(load(left + i, part), load(right + i, part));
+      store(v, sum + i, part);
+      return v;
+    } else {
+      return load(x + i, part);
+    }
+  }
+};
 
 /// Sum of squares in double: of a row whose squares overflow in float.
 template <class T>
@@ -81,15 +113,17 @@ double wide_sum(const T* x, std::int64_t width) {
   return sum;
 }
 
-// The sum of a row's squares, through the same pieces as scaled_row: no row's bits depend on its
+// The sum of a row's squares, through the same pieces as scaled_piece: no row's bits depend on its
 // place.
-template <bool kSum, class T>
+template <bool kSum, bool kLarge, class T>
 HWY_INLINE double row_sum(const RmsNormWork<T>& a, std::int64_t r) {
+  const InputRow<kSum, T> x(a, r);
   double sum = 0;
-  for_pieces<T>(a.width, a.period, [&](std::int64_t i, std::int64_t, std::int64_t n) HWY_ATTR {
+  for_pieces<T>(a.width, a.period, [&](Piece p) HWY_ATTR {
     Sum<T> s;
-    for_vectors<T>(n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
-      const Vec<T> v = input<kSum>(a, r * a.width + i + j, part);
+    for_vectors<T>(p.n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
+      if (kLarge) x.fetch(p.i + j + Ahead);
+      const Vec<T> v = x.at(p.i + j, part);
       s.add_product(k, v, v);
     });
     sum += static_cast<double>(s.total());
@@ -97,34 +131,35 @@ HWY_INLINE double row_sum(const RmsNormWork<T>& a, std::int64_t r) {
   return sum;
 }
 
-// Scales row r and returns the sum of squares of row `next`: reads and writes of memory overlap.
-template <bool kSum, bool kStream, class T>
-HWY_INLINE double scaled_row(const RmsNormWork<T>& a, std::int64_t r, std::int64_t next, T scale) {
-  const T* x = a.x + r * a.width;
-  T* y = a.out + r * a.width;
+// Scales a piece of row r and returns the sum of squares of that of row `next`: reads and writes of
+// memory overlap.
+template <bool kSum, bool kLarge, class T>
+HWY_INLINE double scaled_piece(const RmsNormWork<T>& a, std::int64_t r, std::int64_t next, T scale,
+                               Piece p, std::int64_t ahead) {
+  const T* x = a.x + r * a.width + p.i;
+  T* y = a.out + r * a.width + p.i;
+  const InputRow<kSum, T> next_x(a, next);
+  const Gains<T> gains(a, p.at);
   const Vec<T> rstd = fill(scale);
-  double sum = 0;
-  for_pieces<T>(a.width, a.period, [&](std::int64_t i, std::int64_t at, std::int64_t n) HWY_ATTR {
-    Sum<T> s;
-    for_vectors<T>(n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
-      const Vec<T> xhat = hn::Mul(load(x + i + j, part), rstd);
-      put<kStream>(hn::Mul(xhat, gain(a, at + j, part)), y + i + j, part);
-      const Vec<T> v = input<kSum>(a, next * a.width + i + j, part);
-      s.add_product(k, v, v);
-    });
-    sum += static_cast<double>(s.total());
+  Sum<T> s;
+  for_vectors<T>(p.n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
+    const Vec<T> xhat = hn::Mul(load(x + j, part), rstd);
+    put<kLarge && !kSum>(hn::Mul(xhat, gains.at(j, part)), y + j, part);
+    if (kLarge) next_x.fetch(p.i + j + ahead);
+    const Vec<T> v = next_x.at(p.i + j, part);
+    s.add_product(k, v, v);
   });
-  return sum;
+  return static_cast<double>(s.total());
 }
 
-template <bool kSum, bool kStream, class T>
+template <bool kSum, bool kLarge, class T>
 HWY_FLATTEN void forward_rows(const RmsNormWork<T>& a, std::int64_t begin, std::int64_t end) {
-  const std::int64_t together = rows_together<T>(a.width);
+  const std::int64_t together = rows_in_turn<T>(a.width, a.width);
   const auto count = static_cast<double>(a.width);
   double sums[MostTogether] = {};
   T scales[MostTogether];
   for (std::int64_t r = begin; r < std::min(begin + together, end); ++r) {
-    sums[r - begin] = row_sum<kSum>(a, r);
+    sums[r - begin] = row_sum<kSum, kLarge>(a, r);
   }
   for (std::int64_t first = begin; first < end; first += together) {
     const std::int64_t rows = std::min(together, end - first);
@@ -134,97 +169,108 @@ HWY_FLATTEN void forward_rows(const RmsNormWork<T>& a, std::int64_t begin, std::
     }
     for (std::int64_t k = 0; k < rows; ++k) {
       scales[k] = static_cast<T>(1.0 / std::sqrt(sums[k] / count + a.eps));
+      if (a.stats != nullptr) a.stats[first + k] = scales[k];
+      sums[k] = 0;
     }
-    for (std::int64_t k = 0; k < rows; ++k) {
-      const std::int64_t r = first + k;
-      const std::int64_t next = r + together < end ? r + together : r;
-      sums[k] = scaled_row<kSum, kStream>(a, r, next, scales[k]);
-      if (a.stats != nullptr) a.stats[r] = scales[k];
-    }
+    for_pieces<T>(a.width, a.period, [&](Piece p) HWY_ATTR {
+      for (std::int64_t k = 0; k < rows; ++k) {
+        const std::int64_t r = first + k;
+        const std::int64_t next = r + together < end ? r + together : r;
+        sums[k] +=
+            scaled_piece<kSum, kLarge>(a, r, next, scales[k], p, ahead_of(p, k, rows, a.width));
+      }
+    });
   }
-  end_stream<kStream>();
+  end_stream<kLarge && !kSum>();
 }
 
+/// What backward_piece does: dx, parameter gradient, a residual; rows fetched ahead, streamed dx.
+template <bool input, bool params, bool residual, bool large>
+struct Ways {
+  static constexpr bool Input = input, Params = params, Residual = residual, Ahead = large,
+                        Stream = large && !residual;
+};
+
 // The sum over a row of w * x.
-template <class T>
+template <class W, class T>
 HWY_INLINE double weighted_sum(const RmsNormWork<T>& a, std::int64_t r) {
   const T* x = a.x + r * a.width;
   const T* dy = a.dy + r * a.width;
   double sum = 0;
-  for_pieces<T>(a.width, a.period, [&](std::int64_t i, std::int64_t at, std::int64_t n) HWY_ATTR {
+  for_pieces<T>(a.width, a.period, [&](Piece p) HWY_ATTR {
+    const Gains<T> gains(a, p.at);
     Sum<T> s;
-    for_vectors<T>(n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
-      const Vec<T> w = hn::Mul(load(dy + i + j, part), gain(a, at + j, part));
-      s.add_product(k, w, load(x + i + j, part));
+    for_vectors<T>(p.n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
+      if constexpr (W::Ahead) {
+        hwy::Prefetch(x + p.i + j + Ahead);
+        hwy::Prefetch(dy + p.i + j + Ahead);
+      }
+      const Vec<T> w = hn::Mul(load(dy + p.i + j, part), gains.at(j, part));
+      s.add_product(k, w, load(x + p.i + j, part));
     });
     sum += static_cast<double>(s.total());
   });
   return sum;
 }
 
-/// What backward_row does: dx, parameter gradient, a residual, streamed dx.
-template <bool input, bool params, bool residual, bool stream>
-struct Ways {
-  static constexpr bool Input = input, Params = params, Residual = residual, Stream = stream;
-};
-
-// dx of row r, its parameter gradient, and the sum w * x of row `next`, in one loop.
+// A piece of dx of row r and of its parameter gradient; returns the sum w * x of that piece of row
+// `next`. In one loop.
 template <class W, class T>
-HWY_INLINE double backward_row(const RmsNormWork<T>& a, std::int64_t r, std::int64_t next,
-                               T mean_of_wx, T* dgamma) {
-  const T* x = a.x + r * a.width;
-  const T* dy = a.dy + r * a.width;
-  const T* next_x = a.x + next * a.width;
-  const T* next_dy = a.dy + next * a.width;
+HWY_INLINE double backward_piece(const RmsNormWork<T>& a, std::int64_t r, std::int64_t next,
+                                 T mean_of_wx, Piece p, std::int64_t ahead, T* dgamma) {
+  const std::int64_t here = r * a.width + p.i, there = next * a.width + p.i;
+  const T *x = a.x + here, *dy = a.dy + here, *next_x = a.x + there, *next_dy = a.dy + there;
+  const T* residual = W::Residual ? a.residual + here : nullptr;
+  T* dx = W::Input ? a.out + here : nullptr;
+  T* dg = W::Params ? dgamma + p.at : nullptr;
+  const Gains<T> gains(a, p.at);
   const Vec<T> rstd = fill(a.stats[r]);
   const Vec<T> mean_wx = fill(mean_of_wx);
-  double sum = 0;
-  for_pieces<T>(a.width, a.period, [&](std::int64_t i, std::int64_t at, std::int64_t n) HWY_ATTR {
-    Sum<T> s;
-    for_vectors<T>(n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
-      const Vec<T> u = load(dy + i + j, part);
-      const Vec<T> xhat = hn::Mul(load(x + i + j, part), rstd);
-      if constexpr (W::Params) {
-        T* dg = dgamma + at + j;
-        store(fma(u, xhat, load<T>(dg, part)), dg, part);
+  Sum<T> s;
+  for_vectors<T>(p.n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
+    const Vec<T> u = load(dy + j, part);
+    const Vec<T> xhat = hn::Mul(load(x + j, part), rstd);
+    if constexpr (W::Params) store(fma(u, xhat, load<T>(dg + j, part)), dg + j, part);
+    if constexpr (W::Input) {
+      const Vec<T> g = gains.at(j, part);
+      Vec<T> d = hn::Mul(rstd, fnma(xhat, mean_wx, hn::Mul(u, g)));
+      if constexpr (W::Residual) d = hn::Add(load(residual + j, part), d);
+      put<W::Stream>(d, dx + j, part);
+      if constexpr (W::Ahead) {
+        hwy::Prefetch(next_x + j + ahead);
+        hwy::Prefetch(next_dy + j + ahead);
       }
-      if constexpr (W::Input) {
-        const Vec<T> g = gain(a, at + j, part);
-        Vec<T> d = hn::Mul(rstd, fnma(xhat, mean_wx, hn::Mul(u, g)));
-        if constexpr (W::Residual) {
-          d = hn::Add(load(a.residual + r * a.width + i + j, part), d);
-        }
-        put<W::Stream>(d, a.out + r * a.width + i + j, part);
-        const Vec<T> w = hn::Mul(load(next_dy + i + j, part), g);
-        s.add_product(k, w, load(next_x + i + j, part));
-      }
-    });
-    if constexpr (W::Input) sum += static_cast<double>(s.total());
+      s.add_product(k, hn::Mul(load(next_dy + j, part), g), load(next_x + j, part));
+    }
   });
-  return sum;
+  return W::Input ? static_cast<double>(s.total()) : 0;
 }
 
 // One block of rows; x and dy are read from memory once.
 template <class W, class T>
 HWY_FLATTEN void backward_block(const RmsNormWork<T>& a, std::int64_t begin, std::int64_t end,
                                 T* dgamma) {
-  const std::int64_t together = rows_together<T>(2 * a.width);
+  const std::int64_t together = rows_in_turn<T>(a.width, 2 * a.width);
   double sums[MostTogether] = {};
   T means[MostTogether] = {};
   for (std::int64_t r = begin; W::Input && r < std::min(begin + together, end); ++r) {
-    sums[r - begin] = weighted_sum(a, r);
+    sums[r - begin] = weighted_sum<W>(a, r);
   }
   for (std::int64_t first = begin; first < end; first += together) {
     const std::int64_t rows = std::min(together, end - first);
     for (std::int64_t k = 0; k < rows; ++k) {
       means[k] = static_cast<T>(sums[k] * static_cast<double>(a.stats[first + k]) /
                                 static_cast<double>(a.width));
+      sums[k] = 0;
     }
-    for (std::int64_t k = 0; k < rows; ++k) {
-      const std::int64_t r = first + k;
-      const std::int64_t next = r + together < end ? r + together : r;
-      sums[k] = backward_row<W>(a, r, next, means[k], dgamma);
-    }
+    for_pieces<T>(a.width, a.period, [&](Piece p) HWY_ATTR {
+      for (std::int64_t k = 0; k < rows; ++k) {
+        const std::int64_t r = first + k;
+        const std::int64_t next = r + together < end ? r + together : r;
+        sums[k] +=
+            backward_piece<W>(a, r, next, means[k], p, ahead_of(p, k, rows, a.width), dgamma);
+      }
+    });
   }
   end_stream<W::Stream>();
 }
@@ -234,10 +280,13 @@ void backward_rows(const RmsNormWork<T>& a, std::int64_t begin, std::int64_t end
   const auto run = [&](auto ways) { backward_block<decltype(ways)>(a, begin, end, dgamma); };
   const bool params = dgamma != nullptr;
   if (a.out == nullptr) return run(Ways<false, true, false, false>{});
+  if (a.residual != nullptr && a.large) {
+    return params ? run(Ways<true, true, true, true>{}) : run(Ways<true, false, true, true>{});
+  }
   if (a.residual != nullptr) {
     return params ? run(Ways<true, true, true, false>{}) : run(Ways<true, false, true, false>{});
   }
-  if (a.stream) {
+  if (a.large) {
     return params ? run(Ways<true, true, false, true>{}) : run(Ways<true, false, false, true>{});
   }
   params ? run(Ways<true, true, false, false>{}) : run(Ways<true, false, false, false>{});
@@ -246,11 +295,9 @@ void backward_rows(const RmsNormWork<T>& a, std::int64_t begin, std::int64_t end
 template <class T>
 void forward_task(const RmsNormWork<T>& a, std::int64_t begin, std::int64_t end) {
   if (a.sum != nullptr) {
-    forward_rows<true, false>(a, begin, end);
-  } else if (a.stream) {
-    forward_rows<false, true>(a, begin, end);
+    a.large ? forward_rows<true, true>(a, begin, end) : forward_rows<true, false>(a, begin, end);
   } else {
-    forward_rows<false, false>(a, begin, end);
+    a.large ? forward_rows<false, true>(a, begin, end) : forward_rows<false, false>(a, begin, end);
   }
 }
 
@@ -355,11 +402,13 @@ void add_rms_norm_forward(const RowShape& shape, double eps, bool unit_offset,
   check_span(op, "stats", stats.size(), shape.rows, true);
   const RowPlan plan(shape);
   const RepeatedGains<T> gains(shape, gamma, {});
-  const RmsNormWork<T> work{
-      shape.width,  plan.period, eps,          gain_offset(unit_offset, gamma),
-      sum.data(),   nullptr,     gains.view(), y.data(),
-      stats.data(), false,       left.data(),  right.data(),
-      sum.data(),   nullptr};
+  const RmsNormWork<T> work{shape.width,  plan.period,
+                            eps,          gain_offset(unit_offset, gamma),
+                            sum.data(),   nullptr,
+                            gains.view(), y.data(),
+                            stats.data(), streams(shape, plan, 4, y.data()),
+                            left.data(),  right.data(),
+                            sum.data(),   nullptr};
   const auto worker = forward_worker<T>();
   parallel_for(shape.rows, plan.task_rows,
                [&](std::int64_t begin, std::int64_t end) { worker(work, begin, end); });
