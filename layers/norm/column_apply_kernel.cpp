@@ -10,6 +10,8 @@
 #define HWY_TARGET_INCLUDE "layers/norm/column_apply_kernel.cpp"
 #include <hwy/foreach_target.h>
 // After foreach_target, which fixes the target it is read for.
+#include <hwy/cache_control.h>
+
 #include <steadygrad/core/kernels/stream-inl.hpp>
 
 HWY_BEFORE_NAMESPACE();
@@ -21,40 +23,95 @@ using detail::AffineLines;
 using detail::GradientLines;
 using detail::LineShape;
 
-// Line by line; the coefficients of a line stay in the first cache.
+/// Coefficients of a strip of kVectors vectors, in registers.
+template <class T, int kVectors>
+struct Held {
+  Vec<T> part[kVectors];
+
+  template <class Part>
+  HWY_INLINE Held(const T* p, Part one) {
+    for (int k = 0; k < kVectors; ++k) part[k] = load(p + k * lanes<T>(), one);
+  }
+};
+
+// Calls strip(first line, lines, column, integral_constant vectors, part, distance) for strips of
+// four vectors, then of one, that cover all lines. Several strips take turns after a few lines, so
+// that memory is still read in about its order; `distance` from an element is what its strip reads
+// that much later, to be fetched meanwhile where arrays come from memory.
+template <class T, class Strip>
+HWY_INLINE void for_strips(const LineShape& s, Strip&& strip) {
+  constexpr std::int64_t Turn = 16, Ahead = 1024;
+  const std::int64_t step = lanes<T>(), wide = 4 * step;
+  const bool one = s.columns <= wide && s.columns == s.stride;
+  const std::int64_t turn = one ? std::max<std::int64_t>(s.lines, 1) : Turn;
+  const std::int64_t distance = one ? Ahead : Turn * s.stride;
+  for (std::int64_t line = 0; line < s.lines; line += turn) {
+    const std::int64_t lines = std::min(turn, s.lines - line);
+    std::int64_t j = 0;
+    for (; j + wide <= s.columns; j += wide) {
+      strip(line, lines, j, std::integral_constant<int, 4>{}, Whole{}, distance);
+    }
+    for (; j + step <= s.columns; j += step) {
+      strip(line, lines, j, std::integral_constant<int, 1>{}, Whole{}, distance);
+    }
+    if (j < s.columns) {
+      strip(line, lines, j, std::integral_constant<int, 1>{}, Part{s.columns - j}, distance);
+    }
+  }
+}
+
 template <bool kStream, bool kAhead, class T>
 HWY_FLATTEN void affine(const LineShape& s, const AffineLines<T>& w) {
-  for (std::int64_t line = 0; line < s.lines; ++line) {
-    const std::int64_t at = line * s.stride;
-    for_vectors<T>(s.columns, [&](std::int64_t j, auto part, int) HWY_ATTR {
-      if (kAhead) hwy::Prefetch(w.ahead + at + j);
-      const Vec<T> d = hn::Sub(load(w.x + at + j, part), load(w.mean + j, part));
-      put<kStream>(fma(d, load(w.scale + j, part), load(w.shift + j, part)), w.y + at + j, part);
-    });
-  }
+  for_strips<T>(s, [&](std::int64_t line, std::int64_t lines, std::int64_t j, auto vectors,
+                       auto part, std::int64_t distance) HWY_ATTR {
+    constexpr int Vectors = vectors();
+    const Held<T, Vectors> mean(w.mean + j, part), scale(w.scale + j, part),
+        shift(w.shift + j, part);
+    const std::int64_t step = lanes<T>(), from = line * s.stride + j;
+    const T *x = w.x + from, *ahead = kAhead ? w.ahead + from : x + distance;
+    T* y = w.y + from;
+    for (std::int64_t n = 0; n < lines; ++n, x += s.stride, ahead += s.stride, y += s.stride) {
+      for (int k = 0; k < Vectors; ++k) {
+        if (kAhead || kStream) hwy::Prefetch(ahead + k * step);
+        const Vec<T> d = hn::Sub(load(x + k * step, part), mean.part[k]);
+        put<kStream>(fma(d, scale.part[k], shift.part[k]), y + k * step, part);
+      }
+    }
+  });
   end_stream<kStream>();
 }
 
 template <bool kStream, bool kAhead, class T>
 HWY_FLATTEN void gradient(const LineShape& s, const GradientLines<T>& w) {
-  for (std::int64_t line = 0; line < s.lines; ++line) {
-    const std::int64_t at = line * s.stride;
-    for_vectors<T>(s.columns, [&](std::int64_t j, auto part, int) HWY_ATTR {
-      if (kAhead) {
-        hwy::Prefetch(w.ahead + at + j);
-        hwy::Prefetch(w.ahead_dy + at + j);
+  for_strips<T>(s, [&](std::int64_t line, std::int64_t lines, std::int64_t j, auto vectors,
+                       auto part, std::int64_t distance) HWY_ATTR {
+    constexpr int Vectors = vectors();
+    const Held<T, Vectors> mean(w.mean + j, part), a(w.a + j, part), b(w.b + j, part),
+        c(w.k + j, part);
+    const std::int64_t step = lanes<T>(), first = line * s.stride + j;
+    for (std::int64_t n = 0; n < lines; ++n) {
+      const std::int64_t at = first + n * s.stride;
+      const T *x = w.x + at, *dy = w.dy + at;
+      const T* ahead = kAhead ? w.ahead + at : x + distance;
+      const T* ahead_dy = kAhead ? w.ahead_dy + at : dy + distance;
+      for (int k = 0; k < Vectors; ++k) {
+        if (kAhead || kStream) {
+          hwy::Prefetch(ahead + k * step);
+          hwy::Prefetch(ahead_dy + k * step);
+        }
+        const Vec<T> d = hn::Sub(load(x + k * step, part), mean.part[k]);
+        const Vec<T> v = fma(b.part[k], d, c.part[k]);
+        put<kStream>(fma(a.part[k], load(dy + k * step, part), v), w.dx + at + k * step, part);
       }
-      const Vec<T> d = hn::Sub(load(w.x + at + j, part), load(w.mean + j, part));
-      const Vec<T> v = fma(load(w.b + j, part), d, load(w.k + j, part));
-      put<kStream>(fma(load(w.a + j, part), load(w.dy + at + j, part), v), w.dx + at + j, part);
-    });
-  }
+    }
+  });
   end_stream<kStream>();
 }
 
 template <class T>
-void run(const LineShape& s, const AffineLines<T>& work) {
-  const AffineLines<T> w = work;  // a copy, which no store through y can change
+void run(const LineShape& shape, const AffineLines<T>& work) {
+  const LineShape s = shape;      // copies, which no store
+  const AffineLines<T> w = work;  // through y can change
   if (s.stream) {
     w.ahead == nullptr ? affine<true, false>(s, w) : affine<true, true>(s, w);
   } else {
@@ -62,7 +119,8 @@ void run(const LineShape& s, const AffineLines<T>& work) {
   }
 }
 template <class T>
-void run(const LineShape& s, const GradientLines<T>& work) {
+void run(const LineShape& shape, const GradientLines<T>& work) {
+  const LineShape s = shape;
   const GradientLines<T> w = work;
   if (s.stream) {
     w.ahead == nullptr ? gradient<true, false>(s, w) : gradient<true, true>(s, w);

@@ -30,6 +30,9 @@ namespace {
 
 constexpr std::int64_t SumLines = 64;
 constexpr int StripVectors = 4;
+// Twice as many where there are 32 registers, for one pivot and two sums each: the second half of a
+// line is then at hand while the first one is read, and need not be fetched for later.
+constexpr bool Doubled = HWY_TARGET <= HWY_AVX3;
 
 template <class T>
 constexpr std::size_t MaxLanes = HWY_MAX_BYTES / sizeof(T);
@@ -41,6 +44,9 @@ HWY_INLINE void for_strips(std::int64_t columns, Strip&& strip) {
   const std::int64_t step = lanes<T>();
   const std::int64_t wide = StripVectors * step;
   std::int64_t j = 0;
+  for (; Doubled && j + 2 * wide <= columns; j += 2 * wide) {
+    strip(j, std::integral_constant<int, 2 * StripVectors>{}, Whole{}, j + 2 * wide < columns);
+  }
   for (; j + wide <= columns; j += wide) {
     strip(j, std::integral_constant<int, StripVectors>{}, Whole{}, j + wide < columns);
   }

@@ -13,7 +13,8 @@
 // A sample [positions, channels] is contiguous and mostly fits the second cache. Its columns are
 // reduced by the column kernels, the channels of a group merged in double, and the result applied
 // while the cache still holds the sample; that pass, which has memory write, also fetches the next
-// sample. With one position a group is a row: the layer norm kernels.
+// sample where the arrays come from memory. With one position a group is a row: the layer norm
+// kernels.
 //
 // Derivation, one group of one sample with M elements; m(.) is the mean over them, u = dy,
 // w = gamma * u:
@@ -202,7 +203,7 @@ struct Forward {
       coefficients(g, stats_of<T>(total, eps), index, k);
     }
     for (const std::int64_t kind : {0, 1, 2}) repeat(shape, plan, k[kind]);
-    const T* ahead = n + 1 < shape.samples ? x_n + slab : nullptr;
+    const T* ahead = stream && n + 1 < shape.samples ? x_n + slab : nullptr;
     detail::affine_lines<T>({plan.period, plan.lines, plan.period, stream},
                             {x_n, ahead, y.data() + n * slab, k[0], k[1], k[2]});
   }
@@ -284,7 +285,7 @@ struct Backward {
     }
     if (dx.empty()) return;
     for (const std::int64_t kind : {1, 2, 3}) repeat(shape, plan, k[kind]);
-    const std::int64_t ahead = n + 1 < shape.samples ? slab : 0;
+    const std::int64_t ahead = stream && n + 1 < shape.samples ? slab : 0;
     detail::gradient_lines<T>(
         {plan.period, plan.lines, plan.period, stream},
         {x_n, dy_n, ahead == 0 ? nullptr : x_n + ahead, ahead == 0 ? nullptr : dy_n + ahead,
