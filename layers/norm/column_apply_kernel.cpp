@@ -23,7 +23,11 @@ using detail::AffineLines;
 using detail::GradientLines;
 using detail::LineShape;
 
-/// Coefficients of a strip of kVectors vectors, in registers.
+/// Vectors of a strip: as many as have their coefficients in registers where there are 32 of them,
+/// else a whole line of ColumnPlan, whose coefficients the first cache holds.
+constexpr int StripVectors = HWY_TARGET <= HWY_AVX3 ? 4 : 8;
+
+/// Coefficients of a strip of kVectors vectors.
 template <class T, int kVectors>
 struct Held {
   Vec<T> part[kVectors];
@@ -35,13 +39,13 @@ struct Held {
 };
 
 // Calls strip(first line, lines, column, integral_constant vectors, part, distance) for strips of
-// four vectors, then of one, that cover all lines. Several strips take turns after a few lines, so
+// StripVectors, then of one, that cover all lines. Several strips take turns after a few lines, so
 // that memory is still read in about its order; `distance` from an element is what its strip reads
 // that much later, to be fetched meanwhile where arrays come from memory.
 template <class T, class Strip>
 HWY_INLINE void for_strips(const LineShape& s, Strip&& strip) {
   constexpr std::int64_t Turn = 16, Ahead = 1024;
-  const std::int64_t step = lanes<T>(), wide = 4 * step;
+  const std::int64_t step = lanes<T>(), wide = StripVectors * step;
   const bool one = s.columns <= wide && s.columns == s.stride;
   const std::int64_t turn = one ? std::max<std::int64_t>(s.lines, 1) : Turn;
   const std::int64_t distance = one ? Ahead : Turn * s.stride;
@@ -49,7 +53,7 @@ HWY_INLINE void for_strips(const LineShape& s, Strip&& strip) {
     const std::int64_t lines = std::min(turn, s.lines - line);
     std::int64_t j = 0;
     for (; j + wide <= s.columns; j += wide) {
-      strip(line, lines, j, std::integral_constant<int, 4>{}, Whole{}, distance);
+      strip(line, lines, j, std::integral_constant<int, StripVectors>{}, Whole{}, distance);
     }
     for (; j + step <= s.columns; j += step) {
       strip(line, lines, j, std::integral_constant<int, 1>{}, Whole{}, distance);
