@@ -106,6 +106,14 @@ TEST_P(Parallel, ManyShortLoopsInARow) {
 
 INSTANTIATE_TEST_SUITE_P(Threads, Parallel, testing::Values(1, 2, 3, 8));
 
+// A fault on purpose: `tests/run.sh --threads` asks ThreadSanitizer for it first.
+TEST(ParallelOptions, DISABLED_RaceThatTheSanitizerFinds) {
+  set_num_threads(2);
+  std::array<std::int64_t, 2> last{};
+  parallel_for(20000, 1, [&](std::int64_t i, std::int64_t) { last[0] = i; });
+  EXPECT_LT(last[0], 20000);
+}
+
 TEST(ParallelOptions, RefusesNumbersOutOfRange) {
   EXPECT_THROW(set_num_threads(0), Error);
   EXPECT_THROW(set_num_threads(-3), Error);

@@ -246,5 +246,11 @@ TEST(NormKernel, SumOfSquaresAndMaximum) {
   EXPECT_FALSE(std::isfinite(sum_squares<float>(bad)));
 }
 
+// A fault on purpose: `tests/run.sh --sanitize` asks AddressSanitizer for it first.
+TEST(SumKernel, DISABLED_ReadsBeyondTheEnd) {
+  const std::vector<float> x(1000, 1);
+  EXPECT_GT(sum_squares(std::span<const float>(x.data(), x.size() + 1)), 0);
+}
+
 }  // namespace
 }  // namespace steady::kernels
