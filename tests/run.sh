@@ -108,7 +108,7 @@ threads() {
   steady_targets=(steady_tests)
   STEADY_CMAKE_ARGS='' steady_build build-threads "${with_clang[@]}" -DSTEADY_SANITIZE=thread \
     -DSTEADY_BUILD_BENCH=OFF -DSTEADY_BUILD_EXAMPLES=OFF
-  export TSAN_OPTIONS="ignore_noninstrumented_modules=1 halt_on_error=1 ${TSAN_OPTIONS:-}"
+  export TSAN_OPTIONS="halt_on_error=1 ${TSAN_OPTIONS:-}"
   finds "data race" "$tests" ParallelOptions.DISABLED_RaceThatTheSanitizerFinds
   "$tests" --gtest_brief=1 --gtest_filter="${1:-$threaded}"
 }

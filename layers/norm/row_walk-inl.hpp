@@ -67,6 +67,12 @@ HWY_INLINE std::int64_t rows_in_turn(std::int64_t width, std::int64_t elements) 
                                   Most);
 }
 
+/// Where in the gains row r begins: they repeat after `cycle` rows.
+template <class Work>
+HWY_INLINE std::int64_t first_gain(const Work& a, std::int64_t r) {
+  return a.cycle == 1 ? 0 : r % a.cycle * a.width;
+}
+
 /// From an element of piece `p` of row `k` of `rows` in turn to what is fetched meanwhile: the
 /// piece whose turn is next, or where a row is one piece, what follows in memory.
 HWY_INLINE std::int64_t ahead_of(Piece p, std::int64_t k, std::int64_t rows, std::int64_t width) {

@@ -1,0 +1,246 @@
+// LayerNorm's forward over a block of rows; read once per SIMD target, like simd-inl.hpp.
+
+#ifndef STEADY_LAYERS_NORM_LAYER_NORM_FORWARD_WORK
+#define STEADY_LAYERS_NORM_LAYER_NORM_FORWARD_WORK
+#include <steadygrad/layers/norm/row_stats.hpp>
+namespace steady {
+namespace {
+
+template <class T>
+struct LayerNormForward {
+  std::int64_t width, period, cycle;
+  double eps;
+  const T* x;
+  detail::RowGains<T> gains;
+  T* y;
+  T* stats;    // may be null
+  bool large;  // not in the caches: fetched ahead of its use, a single output written past them
+  const T* left = nullptr;  // with right: x, written here, is their sum
+  const T* right = nullptr;
+  T* sum = nullptr;
+};
+
+}  // namespace
+}  // namespace steady
+#endif
+
+#if defined(STEADY_LAYERS_NORM_LAYER_NORM_FORWARD_INL_HPP) == defined(HWY_TARGET_TOGGLE)
+#ifdef STEADY_LAYERS_NORM_LAYER_NORM_FORWARD_INL_HPP
+#undef STEADY_LAYERS_NORM_LAYER_NORM_FORWARD_INL_HPP
+#else
+#define STEADY_LAYERS_NORM_LAYER_NORM_FORWARD_INL_HPP
+#endif
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <steadygrad/core/kernels/stream-inl.hpp>
+#include <steadygrad/layers/norm/row_walk-inl.hpp>
+
+HWY_BEFORE_NAMESPACE();
+namespace steady {
+namespace HWY_NAMESPACE {
+namespace {
+
+template <class T>
+struct RowStats {
+  T mean, mean_lo, rstd;
+};
+
+/// Statistics in double: of a row whose squares overflow in float.
+template <class T>
+RowStats<T> wide_statistics(const T* x, std::int64_t width, double eps) {
+  const auto count = static_cast<double>(width);
+  double sum = 0, q = 0;
+  for (std::int64_t i = 0; i < width; ++i) sum += static_cast<double>(x[i]);
+  const double mean = sum / count;
+  for (std::int64_t i = 0; i < width; ++i) {
+    const double d = static_cast<double>(x[i]) - mean;
+    q += d * d;
+  }
+  const T high = static_cast<T>(mean);
+  return {high, static_cast<T>(mean - static_cast<double>(high)),
+          static_cast<T>(1.0 / std::sqrt(q / count + eps))};
+}
+
+/// Sums over a row of d = x - pivot and of d^2.
+struct Shifted {
+  double c, q;
+};
+
+// Statistics from one pass, d = x - K with the first element of the row as K:
+//   mean = K + c/D,  D * var = q - c^2/D.
+// The error of q is of the order of eps * q = eps * (D * var + c^2/D): harmless while K lies within
+// two standard deviations of the mean. Where it does not, the row, which a cache still holds, is
+// summed again around its mean. The mean is split into (mean, mean_lo), so that x - mean is exactly
+// 0 in a constant row.
+template <class T>
+HWY_INLINE Shifted again(const T* x, std::int64_t width, T pivot) {
+  const Vec<T> k0 = fill(pivot);
+  Shifted sums{0, 0};
+  const std::int64_t block = sum_block<T>();
+  for (std::int64_t base = 0; base < width; base += block) {
+    Sum<T> c, q;
+    for_vectors<T>(std::min(block, width - base), [&](std::int64_t i, auto part, int k) HWY_ATTR {
+      const Vec<T> d = keep<T>(hn::Sub(load(x + base + i, part), k0), part);
+      c.add(k, d);
+      q.add_product(k, d, d);
+    });
+    sums.c += static_cast<double>(c.total());
+    sums.q += static_cast<double>(q.total());
+  }
+  return sums;
+}
+
+template <class T>
+HWY_INLINE RowStats<T> row_statistics(const T* x, std::int64_t width, double inverse, double eps,
+                                      Shifted s) {
+  constexpr double Far = 0.8;  // c^2/D over q where K is two standard deviations away
+  double pivot = static_cast<double>(x[0]);
+  if (!(s.q <= static_cast<double>(std::numeric_limits<T>::max()))) {
+    if (sizeof(T) == 4) return wide_statistics(x, width, eps);
+  } else if (s.c * s.c * inverse > Far * s.q) {
+    const T mean = static_cast<T>(pivot + s.c * inverse);
+    s = again(x, width, mean);
+    pivot = static_cast<double>(mean);
+  }
+  const double low = s.c * inverse;
+  const double var = (s.q - s.c * low) * inverse;
+  const T mean = static_cast<T>(pivot + low);
+  const double rest = (pivot - static_cast<double>(mean)) + low;
+  return {mean, static_cast<T>(rest),
+          static_cast<T>(1.0 / std::sqrt((var < 0 ? 0 : var) + eps))};  // a NaN stays one
+}
+
+/// A row of x, or of the sum that becomes it. Pointers by value: through a reference to the work
+/// they would be read again after every store.
+template <bool kSum, class T>
+struct InputRow {
+  const T *x, *left, *right;
+  T* sum;
+
+  HWY_INLINE InputRow(const LayerNormForward<T>& a, std::int64_t r)
+      : x(a.x + r * a.width), left(nullptr), right(nullptr), sum(nullptr) {
+    if constexpr (kSum) {
+      left = a.left + r * a.width;
+      right = a.right + r * a.width;
+      sum = a.sum + r * a.width;
+    }
+  }
+  [[nodiscard]] HWY_INLINE Vec<T> pivot() const {
+    return fill(kSum ? static_cast<T>(left[0] + right[0]) : x[0]);
+  }
+  HWY_INLINE void fetch(std::int64_t i) const {
+    if (!kSum) return hwy::Prefetch(x + i);
+    hwy::Prefetch(left + i);
+    hwy::Prefetch(right + i);
+  }
+  template <class Part>
+  [[nodiscard]] HWY_INLINE Vec<T> at(std::int64_t i, Part part) const {
+    if constexpr (kSum) {
+      const Vec<T> v = hn::Add(load(left + i, part), load(right + i, part));
+      store(v, sum + i, part);
+      return v;
+    } else {
+      return load(x + i, part);
+    }
+  }
+};
+
+// The sums of a row, through the same pieces as normalized_row: no row's bits depend on its place.
+template <bool kSum, bool kLarge, class T>
+HWY_INLINE Shifted row_sums(const LayerNormForward<T>& a, std::int64_t r) {
+  Shifted sums{0, 0};
+  const InputRow<kSum, T> x(a, r);
+  const Vec<T> pivot = x.pivot();
+  for_pieces<T>(a.width, a.period, [&](Piece p) HWY_ATTR {
+    Sum<T> c, q;
+    for_vectors<T>(p.n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
+      if (kLarge) x.fetch(p.i + j + Ahead);
+      const Vec<T> d = keep<T>(hn::Sub(x.at(p.i + j, part), pivot), part);
+      c.add(k, d);
+      q.add_product(k, d, d);
+    });
+    sums.c += static_cast<double>(c.total());
+    sums.q += static_cast<double>(q.total());
+  });
+  return sums;
+}
+
+// Normalizes a piece of row r and adds that of row `next` to its sums: reads and writes of memory
+// overlap.
+template <bool kSum, bool kLarge, class T>
+HWY_INLINE void normalized_piece(const LayerNormForward<T>& a, std::int64_t r, std::int64_t next,
+                                 const RowStats<T>& stats, Piece p, std::int64_t ahead,
+                                 Shifted& sums) {
+  const T* x = a.x + r * a.width + p.i;
+  T* y = a.y + r * a.width + p.i;
+  const InputRow<kSum, T> next_x(a, next);
+  const std::int64_t gamma_mask = a.gains.gamma_mask, beta_mask = a.gains.beta_mask;
+  const T* gamma = a.gains.gamma + ((first_gain(a, r) + p.at) & gamma_mask);
+  const T* beta = a.gains.beta + ((first_gain(a, r) + p.at) & beta_mask);
+  const Vec<T> mean = fill(stats.mean), rstd = fill(stats.rstd);
+  const Vec<T> low = fill(-stats.mean_lo * stats.rstd);
+  const Vec<T> pivot = next_x.pivot();
+  Sum<T> c, q;
+  for_vectors<T>(p.n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
+    const Vec<T> xhat = fma(hn::Sub(load(x + j, part), mean), rstd, low);
+    const Vec<T> g = load(gamma + (j & gamma_mask), part);
+    put<kLarge && !kSum>(fma(xhat, g, load(beta + (j & beta_mask), part)), y + j, part);
+    if (kLarge) next_x.fetch(p.i + j + ahead);
+    const Vec<T> d = keep<T>(hn::Sub(next_x.at(p.i + j, part), pivot), part);
+    c.add(k, d);
+    q.add_product(k, d, d);
+  });
+  sums.c += static_cast<double>(c.total());
+  sums.q += static_cast<double>(q.total());
+}
+
+template <bool kSum, bool kLarge, class T>
+HWY_FLATTEN void forward_rows(const LayerNormForward<T>& a, std::int64_t begin, std::int64_t end) {
+  const std::int64_t together = rows_in_turn<T>(a.width, a.width);
+  const double inverse = 1.0 / static_cast<double>(a.width);
+  Shifted sums[MostTogether] = {};
+  RowStats<T> stats[MostTogether];
+  for (std::int64_t r = begin; r < std::min(begin + together, end); ++r) {
+    sums[r - begin] = row_sums<kSum, kLarge>(a, r);
+  }
+  for (std::int64_t first = begin; first < end; first += together) {
+    const std::int64_t rows = std::min(together, end - first);
+    for (std::int64_t k = 0; k < rows; ++k) {
+      stats[k] = row_statistics(a.x + (first + k) * a.width, a.width, inverse, a.eps, sums[k]);
+      sums[k] = {0, 0};
+    }
+    for_pieces<T>(a.width, a.period, [&](Piece p) HWY_ATTR {
+      for (std::int64_t k = 0; k < rows; ++k) {
+        const std::int64_t r = first + k;
+        const std::int64_t next = r + together < end ? r + together : r;
+        normalized_piece<kSum, kLarge>(a, r, next, stats[k], p, ahead_of(p, k, rows, a.width),
+                                       sums[k]);
+      }
+    });
+    for (std::int64_t k = 0; k < rows && a.stats != nullptr; ++k) {
+      T* s = a.stats + 3 * (first + k);
+      s[0] = stats[k].mean;
+      s[1] = stats[k].mean_lo;
+      s[2] = stats[k].rstd;
+    }
+  }
+  end_stream<kLarge && !kSum>();
+}
+
+template <class T>
+void forward_task(const LayerNormForward<T>& a, std::int64_t begin, std::int64_t end) {
+  if (a.sum != nullptr) {
+    a.large ? forward_rows<true, true>(a, begin, end) : forward_rows<true, false>(a, begin, end);
+  } else {
+    a.large ? forward_rows<false, true>(a, begin, end) : forward_rows<false, false>(a, begin, end);
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace steady
+HWY_AFTER_NAMESPACE();
+
+#endif
