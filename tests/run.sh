@@ -12,8 +12,7 @@ tests/run.sh -R RmsNorm                     only the suites whose name matches
 tests/run.sh GATE [OPTION...]               one of the gates of .ci/run alone:
 
   --format                clang-format would change no file
-  --clang                 clang finds nothing to warn of in tests, examples and benchmarks; of the
-                          library, --sanitize says so
+  --clang                 clang finds nothing to warn of in any source
   --sanitize [--all] [CTEST OPTION...]
                           the library compiled by clang, warnings as errors, with AddressSanitizer
                           and UndefinedBehaviorSanitizer, under the tests of build/; with --all the
@@ -72,7 +71,7 @@ clang() {
   steady_targets=(steady_generated)
   steady_build build-clang "${with_clang[@]}"
   compile_each 'cmake_pch\.hxx\.cxx$' ''
-  compile_each '/(tests|examples|bench)/.*\.cpp$' -fsyntax-only
+  compile_each '/(core|layers|optim|tests|examples|bench)/.*\.cpp$' -fsyntax-only
   echo "clang: no warning"
 }
 

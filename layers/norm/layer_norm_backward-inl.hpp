@@ -113,7 +113,7 @@ HWY_INLINE void backward_piece(const LayerNormBackward<T>& a, std::int64_t r, st
   const Vec<T> mean_w = fill(means.w), mean_wx = fill(means.wx);
   const Vec<T> next_mean = fill(a.stats[3 * next]);
   Sum<T> sum1, sum2;
-  for_vectors<T>(p.n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
+  for_vectors<T>(p.n, [&](std::int64_t j, auto part, [[maybe_unused]] int k) HWY_ATTR {
     const Vec<T> u = load(dy + j, part);
     const Vec<T> xhat = fma(hn::Sub(load(x + j, part), mean), rstd, low);
     if constexpr (W::Params) {
