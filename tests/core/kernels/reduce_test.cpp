@@ -42,7 +42,7 @@ struct Reduction {
   Dims dims;
   AxisMask mask;
 };
-const std::vector<Reduction> reductions = {
+const std::vector<Reduction> Reductions = {
     {{7}, 0b1},
     {{1000003}, 0b1},
     {{5, 301}, 0b10},
@@ -65,7 +65,7 @@ const std::vector<Reduction> reductions = {
 
 template <class T>
 void expect_sums(double relative) {
-  for (const Reduction& c : reductions) {
+  for (const Reduction& c : Reductions) {
     const auto x = random_values<T>(numel(c.dims), 1, -1, 3);
     auto y = unwritten<T>(numel(kept_dims(c.dims, c.mask)));
     std::vector<long double> want(y.size());
@@ -144,7 +144,7 @@ TEST(SumToKernel, ReversesBroadcasting) {
 }
 
 TEST(AmaxKernel, MatchesTheDefinitionAndSharesTies) {
-  for (const Reduction& c : reductions) {
+  for (const Reduction& c : Reductions) {
     if (reduced_count(c.dims, c.mask) == 0) continue;
     auto x = random_values<float>(numel(c.dims), 4, -40, 40);
     for (float& v : x) v = std::round(v);  // ties
@@ -196,7 +196,7 @@ TEST(ArgmaxKernel, TakesTheFirstOfEqualValuesAlongAnyAxis) {
 }
 
 TEST(VarianceKernel, SurvivesALargeMean) {
-  for (const Reduction& c : reductions) {
+  for (const Reduction& c : Reductions) {
     const std::int64_t n = reduced_count(c.dims, c.mask);
     if (n < 2) continue;
     auto x = random_values<float>(numel(c.dims), 5, 1e4 - 1, 1e4 + 1);

@@ -9,7 +9,6 @@ namespace steady::kernels {
 namespace {
 
 using test::random_values;
-using test::same_bits;
 using test::unwritten;
 using Dims = std::vector<std::int64_t>;
 

@@ -8,7 +8,6 @@
 namespace steady::kernels {
 namespace {
 
-using test::in;
 using test::random_values;
 using test::same_bits;
 using test::unwritten;
