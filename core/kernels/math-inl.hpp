@@ -83,9 +83,34 @@ HWY_INLINE Float exp_flushed(Float x) {
                              8.369403891e-03F, 1.381319831e-03F);
   const Float m = fma(hn::Mul(r, r), q, r);
   const Float power = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, shifted)));
-  const Float v = hn::Mul(hn::Add(m, fill(1.0F)), power);
-  return hn::IfThenZeroElse(hn::Lt(x, fill(-87.3F)), v);
+  return hn::IfThenZeroElse(hn::Lt(x, fill(-87.3F)), fma(m, power, power));
 }
+
+#if HWY_TARGET <= HWY_AVX2
+/// exp_flushed with three multiplications less: x = (8 n + k) log 2 / 8 + r, |r| <= log 2 / 16, and
+/// exp(x) = 2^n 2^(k/8) (1 + r + r^2 (c2 + c3 r)). The last bits of x 8 log2 e + 3/2 2^23 + 8 * 127
+/// are 8 (n + 127) + k: moved by 20 they are the exponent of 2^n and the k that roots[k], the
+/// fraction of 2^(k/8) less k, takes away again.
+HWY_INLINE Float exp_flushed_by_table(Float x) {
+  const Tag<float> d;
+  const hn::RebindToSigned<Tag<float>> di;
+  HWY_ALIGN static constexpr std::int32_t Roots[16] = {
+      0, -289342, -509968, -655657, -719629, -694486, -572163, -343865,
+      0, -289342, -509968, -655657, -719629, -694486, -572163, -343865};
+  const Float magic = fill(12582912.0F + 1016.0F);
+  const Float shifted = fma(x, fill(8 * 1.44269504F), magic);
+  const Float n = hn::Sub(shifted, magic);
+  const Float r = fnma(n, fill(-2.12194440e-4F / 8), fnma(n, fill(0.693359375F / 8), x));
+  const Float m = fma(hn::Mul(r, r), polynomial(r, 5.00064731e-01F, 1.66668594e-01F), r);
+  const Int bits = hn::BitCast(di, shifted);
+  const auto k = hn::IndicesFromVec(di, hn::And(bits, hn::Set(di, 7)));
+  const Int root = hn::TableLookupLanes(hn::Load(di, Roots), k);
+  const Float power = hn::BitCast(d, hn::Add(root, hn::ShiftLeft<20>(bits)));
+  return hn::IfThenZeroElse(hn::Lt(x, fill(-87.3F)), fma(m, power, power));
+}
+#else
+HWY_INLINE Float exp_flushed_by_table(Float x) { return exp_flushed(x); }
+#endif
 
 /// x = 2^e (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)):  log x = e log 2 + f - f^2 / 2 + f^3 p(f).
 HWY_INLINE Float log(Float x) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/kernels/reduce_forms.hpp>
 #include <steadygrad/core/kernels/softmax.hpp>
@@ -20,11 +21,11 @@ bool streams(std::int64_t arrays, std::int64_t rows, std::int64_t width, const T
   return kernels::streams(arrays * rows * width * Size, out, width * Size);
 }
 
-/// rows(first row, number of rows) for each chunk.
+/// run(first element, number of rows) for chunks of `chunk` rows.
 template <class Rows>
-void in_chunks(std::int64_t rows, std::int64_t width, Rows run) {
+void in_chunks(std::int64_t rows, std::int64_t width, std::int64_t chunk, Rows run) {
   if (width == 0) return;
-  parallel_for(rows, rows_per_chunk(width),
+  parallel_for(rows, chunk,
                [&](std::int64_t begin, std::int64_t end) { run(begin * width, end - begin); });
 }
 
@@ -34,7 +35,10 @@ template <class T>
 void softmax(std::span<const T> x, std::int64_t rows, std::int64_t width, std::span<T> y) {
   check("softmax", rows, width, x.size(), y.size());
   const bool stream = streams<T>(2, rows, width, y.data());
-  in_chunks(rows, width, [&](std::int64_t at, std::int64_t n) {
+  // A chunk's first and last rows are not read and written while others are computed: few chunks.
+  const std::int64_t least = rows_per_chunk(width);
+  const std::int64_t chunk = std::clamp<std::int64_t>(rows / 64, least, 4 * least);
+  in_chunks(rows, width, chunk, [&](std::int64_t at, std::int64_t n) {
     softmax_rows(x.data() + at, n, width, y.data() + at, stream);
   });
 }
@@ -45,7 +49,7 @@ void softmax_backward(std::span<const T> dy, std::span<const T> y, std::int64_t 
   check("softmax_backward", rows, width, dy.size(), dx.size());
   check("softmax_backward", rows, width, y.size(), dx.size());
   const bool stream = streams<T>(3, rows, width, dx.data());
-  in_chunks(rows, width, [&](std::int64_t at, std::int64_t n) {
+  in_chunks(rows, width, rows_per_chunk(width), [&](std::int64_t at, std::int64_t n) {
     softmax_backward_rows(dy.data() + at, y.data() + at, n, width, dx.data() + at, stream);
   });
 }
@@ -53,7 +57,7 @@ void softmax_backward(std::span<const T> dy, std::span<const T> y, std::int64_t 
 template <class T>
 void log_softmax(std::span<const T> x, std::int64_t rows, std::int64_t width, std::span<T> y) {
   check("log_softmax", rows, width, x.size(), y.size());
-  in_chunks(rows, width, [&](std::int64_t at, std::int64_t n) {
+  in_chunks(rows, width, rows_per_chunk(width), [&](std::int64_t at, std::int64_t n) {
     log_softmax_rows(x.data() + at, n, width, y.data() + at);
   });
 }
@@ -63,7 +67,7 @@ void log_softmax_backward(std::span<const T> dy, std::span<const T> y, std::int6
                           std::int64_t width, std::span<T> dx) {
   check("log_softmax_backward", rows, width, dy.size(), dx.size());
   check("log_softmax_backward", rows, width, y.size(), dx.size());
-  in_chunks(rows, width, [&](std::int64_t at, std::int64_t n) {
+  in_chunks(rows, width, rows_per_chunk(width), [&](std::int64_t at, std::int64_t n) {
     log_softmax_backward_rows(dy.data() + at, y.data() + at, n, width, dx.data() + at);
   });
 }

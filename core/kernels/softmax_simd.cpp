@@ -23,61 +23,126 @@ HWY_INLINE double exp_sum(const float* x, std::int64_t width, float shift) {
   });
 }
 
-// room = exp(x - shift), returns its sum.
-HWY_INLINE double exponentials(const float* x, std::int64_t width, float shift, float* room) {
-  return row_sum(width, [&](std::int64_t i, auto part) {
-    const Float e = keep<float>(math::exp_flushed(hn::Sub(load(x + i, part), fill(shift))), part);
-    store<float>(e, room + i, part);
-    return e;
-  });
-}
+/// How many elements ahead of its use a row is fetched where the arrays come from memory.
+constexpr std::int64_t Ahead = 1024;
 
-// y = room * factor; returns the largest element of `next`: reads and writes of memory overlap.
-template <bool kStream>
-HWY_INLINE float scaled(const float* room, std::int64_t width, float factor, float* y,
-                        const float* next) {
+/// What of three rows is done in one loop.
+struct Turn {
+  std::int64_t width;
+  const float* next;  // of which the largest element is wanted
+  const float* x;
+  float shift;
+  float* room;   // of x, holds the exponentials of the row that becomes y
+  float factor;  // of y
+  float* y;
+};
+
+/// Of rows in turn, by their place: the largest element of the next row there and the sum of the
+/// last one's exponentials, not yet over the lanes.
+struct Lanes {
+  static constexpr std::int64_t Most = MostTogether * HWY_MAX_BYTES / 4;
+  HWY_ALIGN float largest[Most];
+  HWY_ALIGN float sum[Most];
+  double blocks[MostTogether];  // what the sum holds beside the lanes
+
+  HWY_INLINE float shift(std::int64_t k) const {
+    const Tag<float> d;
+    return hn::GetLane(hn::MaxOfLanes(d, hn::Load(d, largest + k * lanes<float>())));
+  }
+  HWY_INLINE float factor(std::int64_t k) const {
+    const Tag<float> d;
+    const float last = hn::GetLane(hn::SumOfLanes(d, hn::Load(d, sum + k * lanes<float>())));
+    return static_cast<float>(1 / (blocks[k] + static_cast<double>(last)));
+  }
+};
+
+// y = room * factor where kScale; room = exp(x - shift) and its sum; the largest element of next.
+// The arithmetic of one row takes about as long as memory takes to read one and write another.
+template <bool kScale, bool kLarge>
+HWY_INLINE void turn(Turn t, Lanes& to, std::int64_t k) {
   Largest largest;
-  for_vectors<float>(width, [&](std::int64_t i, auto part, int k) {
-    put<kStream, float>(hn::Mul(load(room + i, part), fill(factor)), y + i, part);
-    largest.add(k, load(next + i, part), part);
-  });
-  return largest.total();
+  Sum<float> sum;
+  double blocks = 0;
+  for (std::int64_t first = 0; first < t.width; first += SumBlock) {
+    if (first > 0) {
+      blocks += static_cast<double>(sum.total());
+      sum = Sum<float>();
+    }
+    for_vectors<float>(std::min(SumBlock, t.width - first), [&](std::int64_t j, auto part, int p) {
+      const std::int64_t i = first + j;
+      if (kLarge) hwy::Prefetch(t.next + i + Ahead);
+      largest.add(0, load(t.next + i, part), part);
+      if (kScale) {
+        put<kLarge, float>(hn::Mul(load(t.room + i, part), fill(t.factor)), t.y + i, part);
+      }
+      const Float shifted = hn::Sub(load(t.x + i, part), fill(t.shift));
+      const Float e = keep<float>(math::exp_flushed_by_table(shifted), part);
+      store<float>(e, t.room + i, part);
+      sum.add(p, e);
+    });
+  }
+  const Tag<float> d;
+  hn::Store(largest.part[0], d, to.largest + k * lanes<float>());
+  hn::Store(hn::Add(hn::Add(sum.part[0], sum.part[1]), hn::Add(sum.part[2], sum.part[3])), d,
+            to.sum + k * lanes<float>());
+  to.blocks[k] = blocks;
 }
 
-// Rows in blocks whose chains of largest, sum and quotient run side by side; room holds a block.
-template <bool kStream>
-HWY_FLATTEN void softmax_blocks(const float* x, std::int64_t rows, std::int64_t width, float* y,
-                                float* room) {
-  const std::int64_t together = rows_together<float>(width);
+template <bool kLarge>
+HWY_INLINE void scaled(const float* room, std::int64_t width, float factor, float* y) {
+  for_vectors<float>(width, [&](std::int64_t i, auto part, int) {
+    put<kLarge, float>(hn::Mul(load(room + i, part), fill(factor)), y + i, part);
+  });
+}
+
+// Row r is scaled in the turn of row r + together, and its largest element taken in that of row
+// r - together. Its place in room, which holds so many rows, is r % together. What a turn needs is
+// taken over the lanes one turn before: that is a chain as long as the turn of a short row.
+template <bool kLarge>
+HWY_FLATTEN void softmax_turns(const float* x, std::int64_t rows, std::int64_t width, float* y,
+                               float* room) {
+  const std::int64_t together = std::min(rows, rows_together<float>(2 * width));
   float shift[MostTogether] = {};
-  float factor[MostTogether] = {};
-  for (std::int64_t r = 0; r < std::min(together, rows); ++r) {
-    shift[r] = row_max(x + r * width, width);
-  }
-  for (std::int64_t first = 0; first < rows; first += together) {
-    const std::int64_t n = std::min(together, rows - first);
-    for (std::int64_t k = 0; k < n; ++k) {
-      const double total = exponentials(x + (first + k) * width, width, shift[k], room + k * width);
-      factor[k] = static_cast<float>(1 / total);
+  Lanes sums;
+  for (std::int64_t r = 0; r < together; ++r) shift[r] = row_max(x + r * width, width);
+  float next_shift = shift[0], next_factor = 0;
+  for (std::int64_t r = 0, k = 0; r < rows; ++r) {
+    const std::int64_t next = r + together < rows ? r + together : r;
+    const Turn t{width,
+                 x + next * width,
+                 x + r * width,
+                 next_shift,
+                 room + k * width,
+                 next_factor,
+                 y + std::max<std::int64_t>(r - together, 0) * width};
+    const std::int64_t after = k + 1 < together ? k + 1 : 0;
+    if (r < together) {
+      next_shift = shift[after];
+      turn<false, kLarge>(t, sums, k);
+    } else {
+      turn<true, kLarge>(t, sums, k);
     }
-    for (std::int64_t k = 0; k < n; ++k) {
-      const std::int64_t r = first + k;
-      const std::int64_t next = r + together < rows ? r + together : r;
-      shift[k] =
-          scaled<kStream>(room + k * width, width, factor[k], y + r * width, x + next * width);
+    if (r + 1 >= together) {
+      next_shift = sums.shift(after);
+      next_factor = sums.factor(after);
     }
+    k = after;
   }
-  end_stream<kStream>();
+  for (std::int64_t r = rows - together; r < rows; ++r) {
+    const std::int64_t k = r % together;
+    scaled<kLarge>(room + k * width, width, sums.factor(k), y + r * width);
+  }
+  end_stream<kLarge>();
 }
 
 void softmax(const float* x, std::int64_t rows, std::int64_t width, float* y, float* room,
-             bool stream) {
-  stream ? softmax_blocks<true>(x, rows, width, y, room)
-         : softmax_blocks<false>(x, rows, width, y, room);
+             bool large) {
+  large ? softmax_turns<true>(x, rows, width, y, room)
+        : softmax_turns<false>(x, rows, width, y, room);
 }
 
 std::int64_t softmax_room(std::int64_t rows, std::int64_t width) {
-  return std::min(rows, rows_together<float>(width)) * width;
+  return std::min(rows, rows_together<float>(2 * width)) * width;
 }
 
 HWY_INLINE double dot(const float* dy, const float* y, std::int64_t width) {

@@ -87,6 +87,24 @@ TEST(SoftmaxKernel, HugeAndMaskedLogitsOnEveryTarget) {
   });
 }
 
+// exp within 2 units in the last place (1.2e-7 of it each), the sum, the quotient and the product.
+TEST(SoftmaxKernel, SmallProbabilitiesAreAsAccurateOnEveryTarget) {
+  constexpr std::int64_t Width = 4099;
+  std::vector<float> x(Width);
+  for (std::size_t i = 0; i < Width; ++i) x[i] = -87.2F * static_cast<float>(i) / Width;
+  long double total = 0;
+  for (const float v : x) total += std::exp(static_cast<long double>(v));
+  test::for_each_simd_target([&] {
+    std::vector<float> y(Width);
+    softmax<float>(x, 1, Width, y);
+    for (std::size_t i = 0; i < Width; ++i) {
+      const auto want = static_cast<double>(std::exp(static_cast<long double>(x[i])) / total);
+      if (want < 1.2e-38) continue;  // denormal
+      ASSERT_NEAR(static_cast<double>(y[i]) / want, 1, 6e-7) << x[i];
+    }
+  });
+}
+
 TEST(SoftmaxKernel, NanStaysInItsRowOnEveryTarget) {
   test::for_each_simd_target([] {
     std::vector<float> x(60, 1.0F);
@@ -96,6 +114,28 @@ TEST(SoftmaxKernel, NanStaysInItsRowOnEveryTarget) {
     for (std::size_t i = 0; i < 60; ++i) EXPECT_EQ(std::isnan(y[i]), i / 20 == 1);
     log_softmax<float>(x, 3, 20, y);
     for (std::size_t i = 0; i < 60; ++i) EXPECT_EQ(std::isnan(y[i]), i / 20 == 1);
+  });
+}
+
+// Values of a row far from those of its neighbours: a row shifted by another's largest element
+// would be all NaN or 0.
+TEST(SoftmaxKernel, RowsTogetherHaveTheBitsOfRowsAloneOnEveryTarget) {
+  test::for_each_simd_target([] {
+    for (const std::int64_t width : {3, 33, 200, 400, 3100}) {
+      const std::int64_t rows = 41;
+      auto x = random_values<float>(rows * width, 5, -8, 8);
+      for (std::int64_t i = 0; i < rows * width; ++i) {
+        x[static_cast<std::size_t>(i)] += 500 * static_cast<float>(i / width % 7);
+      }
+      auto together = unwritten<float>(rows * width);
+      auto alone = together;
+      softmax<float>(x, rows, width, together);
+      for (std::int64_t r = 0; r < rows; ++r) {
+        const auto at = static_cast<std::size_t>(r * width), n = static_cast<std::size_t>(width);
+        softmax<float>(test::in(x).subspan(at, n), 1, width, std::span(alone).subspan(at, n));
+      }
+      EXPECT_TRUE(test::same_bits(together, alone)) << width;
+    }
   });
 }
 
