@@ -14,7 +14,6 @@
 // (--benchmark_filter=layer/forward) our kernels alone run under it.
 #include <benchmark/benchmark.h>
 #include <fmt/core.h>
-#include <hwy/targets.h>
 #include <omp.h>
 
 #include <CLI/CLI.hpp>
@@ -39,6 +38,7 @@
 #include "bench/floors.hpp"
 #include "bench/norm_arrays.hpp"
 #include "bench/norm_peers.hpp"
+#include "bench/simd_cap.hpp"
 #include "bench/torch_norms.hpp"
 
 namespace {
@@ -336,17 +336,6 @@ int google_benchmark(int argc, char** argv) {
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();
   return 0;
-}
-
-/// Lets the kernels use this SIMD target alone; false when there is none of that name.
-bool cap_target(const std::string& name) {
-  for (const auto target : hwy::SupportedAndGeneratedTargets()) {
-    if (name != hwy::TargetName(target)) continue;
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(target);
-    return true;
-  }
-  return false;
 }
 
 }  // namespace

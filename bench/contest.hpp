@@ -41,6 +41,12 @@ class Contest {
     return k == contenders_.size() ? std::nan("") : median(seconds_[k]);
   }
 
+  /// Shortest time of a contender; NaN when there is none of that name.
+  [[nodiscard]] double best(const std::string& name) const {
+    const std::size_t k = find(name);
+    return k == contenders_.size() ? std::nan("") : *std::ranges::min_element(seconds_[k]);
+  }
+
   /// Median over the rounds of time of `a` over time of `b`; NaN when there is none of that name.
   [[nodiscard]] double ratio(const std::string& a, const std::string& b) const {
     const std::size_t i = find(a), j = find(b);

@@ -1,0 +1,108 @@
+// What the norms cannot be faster than, on one thread: nanoseconds per 16 float32 elements.
+//
+//   build/bin/bench_limits [--rounds 21] [--target AVX2]
+//
+// In turn, in one process, for every shape: a copy (x to out) and a triad (x and dy to out) with
+// plain stores, and loops that do a part of a norm, see limits.hpp: for rows of features LayerNorm
+// backward's loads and stores alone, these with its arithmetic, the arithmetic alone; softmax
+// forward's exponentials of a row in the first cache, and the loads and stores of its passes; for
+// images GroupNorm backward's read of a sample followed by the triad over it. "best" and "median"
+// are over the rounds; "ratio" is the median over the rounds of the loop's time over that of the
+// copy (forward) or triad (backward) in the same round.
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <steadygrad/core/kernels/simd_target.hpp>
+#include <steadygrad/core/parallel.hpp>
+
+#include "bench/contest.hpp"
+#include "bench/floors.hpp"
+#include "bench/limits.hpp"
+#include "bench/norm_arrays.hpp"
+#include "bench/simd_cap.hpp"
+
+namespace {
+
+using namespace steady::bench;
+
+struct Shape {
+  std::string name;
+  std::int64_t rows, width;
+  bool images;  // a row is a sample
+};
+
+const std::vector<Shape> Shapes{{"2048x384", 2048, 384, false},
+                                {"4096x768", 4096, 768, false},
+                                {"8192x1024", 8192, 1024, false},
+                                {"2048x4096", 2048, 4096, false},
+                                {"1024x7168", 1024, 7168, false},
+                                {"64x16x32x32", 64, 16 * 32 * 32, true},
+                                {"128x32x28x28", 128, 32 * 28 * 28, true},
+                                {"64x64x32x32", 64, 64 * 32 * 32, true},
+                                {"32x128x16x16", 32, 128 * 16 * 16, true}};
+
+struct Limit {
+  std::string name;
+  const char* floor;
+  float (*run)(const LimitArrays&);
+};
+
+const std::vector<Limit> OfRows{
+    {"LayerNorm backward: loads and stores", "triad", limit_layer_norm_memory},
+    {"LayerNorm backward: with arithmetic", "triad", limit_layer_norm},
+    {"LayerNorm backward: arithmetic alone", "triad", limit_layer_norm_arithmetic},
+    {"softmax forward: exp alone", "copy", limit_exponentials},
+    {"softmax forward: loads and stores", "copy", limit_softmax_memory}};
+const std::vector<Limit> OfImages{
+    {"GroupNorm backward: read, then triad", "triad", limit_group_norm}};
+
+void measure(const Shape& s, int rounds) {
+  Arrays arrays(s.rows, s.width, 1, 1);
+  const LimitArrays a{s.rows,
+                      s.width,
+                      arrays.x.data(),
+                      arrays.dy.data(),
+                      arrays.gamma.data(),
+                      arrays.dx.data(),
+                      arrays.dgamma.data(),
+                      arrays.dbeta.data()};
+  const std::int64_t n = s.rows * s.width;
+  volatile float sink = 0;
+  std::vector<Contender> all{{"copy", [=] { floor_copy(a.x, a.out, n, false); }},
+                             {"triad", [=] { floor_triad(a.x, a.dy, a.out, n, false); }}};
+  const std::vector<Limit>& limits = s.images ? OfImages : OfRows;
+  for (const Limit& limit : limits) all.push_back({limit.name, [&] { sink = limit.run(a); }});
+  const Contest contest(all, rounds);
+  const auto line = [&](const std::string& name, const char* floor) {
+    const double scale = 16e9 / static_cast<double>(n);
+    fmt::print("{:<14}{:<40}{:>8.2f}{:>8.2f}{:>8.2f}\n", s.name, name, contest.best(name) * scale,
+               contest.seconds(name) * scale, contest.ratio(name, floor));
+  };
+  line("copy", "copy");
+  line("triad", "triad");
+  for (const Limit& limit : limits) line(limit.name, limit.floor);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{"What the norms cannot be faster than"};
+  std::string target;
+  int rounds = 21;
+  app.add_option("--rounds", rounds, "at least 7 for a figure to keep")->check(CLI::Range(1, 1000));
+  app.add_option("--target", target, "SIMD target, e.g. AVX2");
+  CLI11_PARSE(app, argc, argv);
+  if (!target.empty() && !cap_target(target)) {
+    fmt::print(stderr, "bench_limits: no SIMD target {} here\n", target);
+    return 2;
+  }
+  steady::set_num_threads(1);
+  fmt::print("SIMD target {}, ns per 16 elements\n", steady::kernels::simd_target());
+  fmt::print("{:<14}{:<40}{:>8}{:>8}{:>8}\n", "shape", "", "best", "median", "ratio");
+  for (const Shape& s : Shapes) measure(s, rounds);
+}

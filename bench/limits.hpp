@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+
+// What a norm's memory accesses, or its arithmetic, take by themselves: loops on one thread, one
+// row after the other, with plain stores and nothing fetched ahead, on the SIMD target that the
+// kernels use. A kernel that has to do as much in that order cannot be faster.
+
+namespace steady::bench {
+
+/// x, dy, out: rows x width floats. gamma, dgamma, dbeta: width floats.
+struct LimitArrays {
+  std::int64_t rows, width;
+  const float *x, *dy, *gamma;
+  float *out, *dgamma, *dbeta;
+};
+
+/// LayerNorm's backward with the statistics given: dx and the sums of dgamma and dbeta of a row,
+/// and the two sums over the next row that its dx depends on.
+///   xhat = (x - mean) * rstd,  w = gamma * dy,  out = rstd * (w - m(w) - xhat * m(w xhat))
+///   dgamma += dy * xhat,  dbeta += dy,  sum of w,  sum of w * (x - mean)
+float limit_layer_norm(const LimitArrays& a);
+
+/// Its eight loads and three stores, with one addition each.
+float limit_layer_norm_memory(const LimitArrays& a);
+
+/// Its arithmetic as often, on values and sums in registers.
+float limit_layer_norm_arithmetic(const LimitArrays& a);
+
+/// GroupNorm's backward in two passes over a sample: the sum of x * dy of a row, which a cache may
+/// hold then, and out = x + dy / 2.
+float limit_group_norm(const LimitArrays& a);
+
+/// Softmax: the sum of exp(x - shift) of the first row, `rows` times.
+float limit_exponentials(const LimitArrays& a);
+
+/// The loads and stores of softmax's three passes over a row: the largest element of x; x to a row
+/// of working memory (dgamma), from there to out.
+float limit_softmax_memory(const LimitArrays& a);
+
+}  // namespace steady::bench
