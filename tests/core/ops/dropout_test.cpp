@@ -16,7 +16,6 @@ namespace steady {
 namespace {
 
 using namespace testing_support;
-using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
 

@@ -16,7 +16,6 @@ namespace {
 
 using namespace testing_support;
 using testing::AllOf;
-using testing::ElementsAre;
 using testing::HasSubstr;
 
 TensorFunction squared_error(Reduction reduction) {
