@@ -35,15 +35,12 @@ struct Shape {
   bool images;  // a row is a sample
 };
 
-const std::vector<Shape> Shapes{{"2048x384", 2048, 384, false},
-                                {"4096x768", 4096, 768, false},
-                                {"8192x1024", 8192, 1024, false},
-                                {"2048x4096", 2048, 4096, false},
-                                {"1024x7168", 1024, 7168, false},
-                                {"64x16x32x32", 64, 16 * 32 * 32, true},
-                                {"128x32x28x28", 128, 32 * 28 * 28, true},
-                                {"64x64x32x32", 64, 64 * 32 * 32, true},
-                                {"32x128x16x16", 32, 128 * 16 * 16, true}};
+const std::vector<Shape> Shapes{
+    {"2048x384", 2048, 384, false},     {"4096x768", 4096, 768, false},
+    {"8192x1024", 8192, 1024, false},   {"2048x4096", 2048, 4096, false},
+    {"1024x7168", 1024, 7168, false},   {"64x16x32x32", 64, 16384, true},
+    {"128x32x28x28", 128, 25088, true}, {"64x64x32x32", 64, 65536, true},
+    {"32x128x16x16", 32, 32768, true}};
 
 struct Limit {
   std::string name;

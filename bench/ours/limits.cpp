@@ -37,7 +37,7 @@ HWY_FLATTEN float backward_rows(const LimitArrays& a) {
     const std::int64_t ahead = r + 1 < a.rows ? a.width : 0;
     float* const out = a.out + r * a.width;
     Sum<float> s1, s2;
-    for_vectors<float>(a.width, [&](std::int64_t i, auto part, int k) HWY_ATTR {
+    for_vectors<float>(a.width, [&](std::int64_t i, auto part, [[maybe_unused]] int k) HWY_ATTR {
       const Float u = load(dy + i, part), v = load(x + i, part), g = load(gamma + i, part);
       const Float dg = load<float>(dgamma + i, part), db = load<float>(dbeta + i, part);
       const Float next_u = load(dy + ahead + i, part), next_v = load(x + ahead + i, part);
