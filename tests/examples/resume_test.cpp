@@ -20,8 +20,6 @@ namespace {
 using test::bytes_of_file;
 using testing::AllOf;
 using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::Not;
 using testing_support::Outcome;
 using testing_support::run_program;
 using testing_support::RunningProgram;

@@ -20,10 +20,8 @@ namespace steady {
 namespace {
 
 using namespace transformer_testing;
-using testing::ElementsAre;
 using testing::HasSubstr;
 using testing_support::message_of;
-using testing_support::same_bits;
 
 using Tokens = std::vector<std::int64_t>;
 

@@ -18,7 +18,6 @@ namespace {
 using testing::DoubleEq;
 using testing::DoubleNear;
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 Profile geometric(double first, double factor, std::int64_t layers) {
   Profile profile;
