@@ -12,7 +12,7 @@ tests/run.sh -R RmsNorm                     only the suites whose name matches
 tests/run.sh GATE [OPTION...]               one of the gates of .ci/run alone:
 
   --format                clang-format would change no file
-  --clang                 clang finds nothing to warn of in any source
+  --clang                 clang reads every source by itself and finds nothing to warn of
   --sanitize [--all] [CTEST OPTION...]
                           the library compiled by clang, warnings as errors, with AddressSanitizer
                           and UndefinedBehaviorSanitizer, under the tests of build/; with --all the
@@ -43,12 +43,12 @@ optional_packages=(libprotobuf-dev protobuf-compiler)
 run_tests() {
   local build=$1
   shift
-  ctest --test-dir "$build" --output-on-failure --parallel "$(nproc)" "$@"
+  ctest --test-dir "$build" --no-tests=error --output-on-failure --parallel "$(nproc)" "$@"
 }
 
 format() {
   steady_install clang-format
-  find . \( -name 'build*' -o -name '.?*' \) -prune -o -name '*.[ch]pp' -print0 |
+  find . \( -path './build*' -o -name '.?*' \) -prune -o -name '*.[ch]pp' -print0 |
     xargs -0 clang-format --dry-run -Werror
   echo "formatting: clean"
 }
@@ -69,7 +69,7 @@ clang() {
   steady_install "${clang_packages[@]}" jq
   # shellcheck disable=SC2034  # read by steady_build
   steady_targets=(steady_generated)
-  steady_build build-clang "${with_clang[@]}"
+  STEADY_CMAKE_ARGS='' steady_build build-clang "${with_clang[@]}" -DSTEADY_UNITY=OFF
   compile_each 'cmake_pch\.hxx\.cxx$' ''
   compile_each '/(core|layers|optim|tests|examples|bench)/.*\.cpp$' -fsyntax-only
   echo "clang: no warning"
@@ -109,6 +109,8 @@ threads() {
     -DSTEADY_BUILD_BENCH=OFF -DSTEADY_BUILD_EXAMPLES=OFF
   export TSAN_OPTIONS="halt_on_error=1 ${TSAN_OPTIONS:-}"
   finds "data race" "$tests" ParallelOptions.DISABLED_RaceThatTheSanitizerFinds
+  "$tests" --gtest_list_tests --gtest_filter="${1:-$threaded}" | grep -c '^  ' >/dev/null ||
+    steady_die "no test is called $1"
   "$tests" --gtest_brief=1 --gtest_filter="${1:-$threaded}"
 }
 threaded='*Thread*:*Parallel*:*Bits*:*Fork*:Tape.*:Storage.*:Distributed*:-Tape.MillionOperations*'

@@ -11,23 +11,36 @@ source "$(dirname "${BASH_SOURCE[0]}")/../examples/common/setup.sh"
 cd "$steady_root"
 
 changed() {
-  local base
+  local base file
   base=$(git merge-base origin/main HEAD 2>/dev/null || true)
   if [ -z "$base" ] || [ "$base" = "$(git rev-parse HEAD)" ]; then
-    base=$(git rev-parse --quiet --verify HEAD~1 || git rev-parse HEAD)
+    base=HEAD~1
   fi
-  git diff --name-only --diff-filter=d "$base" -- '*.cpp' '*.hpp'
+  {
+    git diff --name-only --diff-filter=d "$base" -- '*.cpp' '*.hpp'
+    git ls-files --others --exclude-standard -- '*.cpp' '*.hpp'
+  } | while read -r file; do
+    # What is read as a part of a source is looked at there.
+    case $file in *-inl.hpp) git grep -l "${file##*/}" -- '*.cpp' || true ;; *) echo "$file" ;; esac
+  done | sort -u
 }
 
 case ${1:-} in
   --all) mapfile -t files < <(git ls-files '*.cpp') ;;
-  '') mapfile -t files < <(changed) ;;
+  '')
+    git rev-parse --quiet --verify HEAD~1 >/dev/null || {
+      echo "clang-tidy: skipped, there is no commit to compare with (name the files, or --all)"
+      exit 0
+    }
+    list=$(changed)
+    mapfile -t files <<<"$list"
+    ;;
   *) files=("$@") ;;
 esac
 sources=()
 for file in ${files[@]+"${files[@]}"}; do
   # What belongs to another project, or is read only as a part of a source.
-  case $file in tests/consumer/* | tests/fuzz/* | *-inl.hpp) ;; *) sources+=("$file") ;; esac
+  case $file in '' | tests/consumer/* | tests/fuzz/* | *-inl.hpp) ;; *) sources+=("$file") ;; esac
 done
 if [ "${#sources[@]}" -eq 0 ]; then
   echo "clang-tidy: nothing to look at"

@@ -58,11 +58,16 @@ steady_install() {
 }
 
 # steady_build DIRECTORY [CMAKE ARGUMENT...]: configures once (again when STEADY_CMAKE_ARGS holds
-# extra arguments) and builds in Release: the targets in steady_targets, or everything.
+# extra arguments, from nothing when the arguments are others than last time) and builds in Release: the targets in steady_targets, or everything.
 steady_build() {
   local build=$steady_root/$1 generator=() extra=()
   shift
-  read -r -a extra <<<"${STEADY_CMAKE_ARGS:-}" || true
+  read -r -d '' -a extra <<<"${STEADY_CMAKE_ARGS:-}" || true
+  if [ $# -gt 0 ] && [ "$*" != "$(cat "$build/configured" 2>/dev/null)" ]; then
+    rm -rf "$build"/{CMakeCache.txt,CMakeFiles,build.ninja,Makefile}
+    mkdir -p "$build"
+    echo "$*" >"$build/configured"
+  fi
   if [ ! -e "$build/build.ninja" ] && [ ! -e "$build/Makefile" ] || [ "${#extra[@]}" -gt 0 ]; then
     if [ ! -e "$build/CMakeCache.txt" ] && command -v ninja >/dev/null; then
       generator=(-G Ninja)
