@@ -12,7 +12,8 @@ tests/run.sh -R RmsNorm                     only the suites whose name matches
 tests/run.sh GATE [OPTION...]               one of the gates of .ci/run alone:
 
   --format                clang-format would change no file
-  --clang                 clang reads every source by itself and finds nothing to warn of
+  --clang [DIRECTORY...]  clang reads every source (in these directories) by itself and finds nothing
+                          to warn of
   --sanitize [--all] [CTEST OPTION...]
                           the library compiled by clang, warnings as errors, with AddressSanitizer
                           and UndefinedBehaviorSanitizer, under the tests of build/; with --all the
@@ -71,7 +72,9 @@ clang() {
   steady_targets=(steady_generated)
   STEADY_CMAKE_ARGS='' steady_build build-clang "${with_clang[@]}" -DSTEADY_UNITY=OFF
   compile_each 'cmake_pch\.hxx\.cxx$' ''
-  compile_each '/(core|layers|optim|tests|examples|bench)/.*\.cpp$' -fsyntax-only
+  local parts=("$@")
+  [ $# -gt 0 ] || parts=(core layers optim tests examples bench)
+  compile_each "^$steady_root/($(IFS='|' && echo "${parts[*]}"))/.*\\.cpp$" -fsyntax-only
   echo "clang: no warning"
 }
 
