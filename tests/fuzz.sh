@@ -57,7 +57,8 @@ readers() { # what is instrumented beside a target
 build_target() {
   local sources
   read -r -a sources < <(readers "$1")
-  "$clang" -std=c++20 -O1 -gline-tables-only "${sanitize[@]}" -I. -Ibuild/include \
+  # The instrumented readers come first and stay: an object of the library may hold them once more.
+  "$clang" -std=c++20 -O1 -gline-tables-only "${sanitize[@]}" -Wl,-z,muldefs -I. -Ibuild/include \
     "tests/fuzz/$1.cpp" "${sources[@]}" build/examples/libsteady_examples.a build/libsteadygrad.a \
     -lfmt "${libraries[@]}" -o "build-fuzz/$1"
 }
