@@ -23,9 +23,6 @@ HWY_INLINE double exp_sum(const float* x, std::int64_t width, float shift) {
   });
 }
 
-/// How many elements ahead of its use a row is fetched where the arrays come from memory.
-constexpr std::int64_t Ahead = 1024;
-
 /// What of three rows is done in one loop.
 struct Turn {
   std::int64_t width;
@@ -95,13 +92,18 @@ HWY_INLINE void scaled(const float* room, std::int64_t width, float factor, floa
   });
 }
 
+/// Rows in turn.
+HWY_INLINE std::int64_t turns(std::int64_t rows, std::int64_t width) {
+  return std::min(rows, rows_together<float>(2 * width));
+}
+
 // Row r is scaled in the turn of row r + together, and its largest element taken in that of row
 // r - together. Its place in room, which holds so many rows, is r % together. What a turn needs is
 // taken over the lanes one turn before: that is a chain as long as the turn of a short row.
 template <bool kLarge>
 HWY_FLATTEN void softmax_turns(const float* x, std::int64_t rows, std::int64_t width, float* y,
                                float* room) {
-  const std::int64_t together = std::min(rows, rows_together<float>(2 * width));
+  const std::int64_t together = turns(rows, width);
   float shift[MostTogether] = {};
   Lanes sums;
   for (std::int64_t r = 0; r < together; ++r) shift[r] = row_max(x + r * width, width);
@@ -142,7 +144,7 @@ void softmax(const float* x, std::int64_t rows, std::int64_t width, float* y, fl
 }
 
 std::int64_t softmax_room(std::int64_t rows, std::int64_t width) {
-  return std::min(rows, rows_together<float>(2 * width)) * width;
+  return turns(rows, width) * width;
 }
 
 HWY_INLINE double dot(const float* dy, const float* y, std::int64_t width) {

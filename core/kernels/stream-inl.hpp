@@ -1,5 +1,5 @@
-// Stores past the caches, chosen by the rule of stream.hpp; read once per SIMD target, like
-// simd-inl.hpp.
+// Stores past the caches, chosen by the rule of stream.hpp, and loads ahead of their use; read once
+// per SIMD target, like simd-inl.hpp.
 
 #if defined(STEADY_CORE_KERNELS_STREAM_INL_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef STEADY_CORE_KERNELS_STREAM_INL_HPP
@@ -29,6 +29,12 @@ template <bool kStream, class T>
 HWY_INLINE void put(Vec<T> v, T* p, Part part) {
   store(v, p, part);
 }
+
+/// How many elements ahead of its use a row is fetched where the arrays come from memory. A loop
+/// over rows loads, computes and stores too much per line for the processor to look far enough
+/// ahead by itself: its window of instructions holds a few dozen lines of a copy, but only a few
+/// of such a loop.
+constexpr std::int64_t Ahead = 1024;
 
 /// At the end of a task that streamed: other threads see what it wrote.
 template <bool kStream>

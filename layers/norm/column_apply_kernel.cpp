@@ -10,8 +10,6 @@
 #define HWY_TARGET_INCLUDE "layers/norm/column_apply_kernel.cpp"
 #include <hwy/foreach_target.h>
 // After foreach_target, which fixes the target it is read for.
-#include <hwy/cache_control.h>
-
 #include <steadygrad/core/kernels/stream-inl.hpp>
 
 HWY_BEFORE_NAMESPACE();
@@ -44,7 +42,7 @@ struct Held {
 // that much later, to be fetched meanwhile where arrays come from memory.
 template <class T, class Strip>
 HWY_INLINE void for_strips(const LineShape& s, Strip&& strip) {
-  constexpr std::int64_t Turn = 16, Ahead = 1024;
+  constexpr std::int64_t Turn = 16;
   const std::int64_t step = lanes<T>(), wide = StripVectors * step;
   const bool one = s.columns <= wide && s.columns == s.stride;
   const std::int64_t turn = one ? std::max<std::int64_t>(s.lines, 1) : Turn;

@@ -30,8 +30,8 @@ struct LayerNormBackward {
 #endif
 
 #include <algorithm>
-#include <steadygrad/core/kernels/stream-inl.hpp>
 #include <steadygrad/layers/norm/row_walk-inl.hpp>
+#include <steadygrad/layers/norm/row_work-inl.hpp>
 
 HWY_BEFORE_NAMESPACE();
 namespace steady {
@@ -41,13 +41,6 @@ namespace {
 /// Sums over a row of w and of w * (x - mean).
 struct WeightedSums {
   double s1, s2;
-};
-
-/// What backward_row does: dx, parameter gradients, a residual; rows fetched ahead, streamed dx.
-template <bool input, bool params, bool residual, bool large>
-struct Ways {
-  static constexpr bool Input = input, Params = params, Residual = residual, Ahead = large,
-                        Stream = large && !residual;
 };
 
 template <class W, class T>
@@ -171,19 +164,8 @@ HWY_FLATTEN void backward_block(const LayerNormBackward<T>& a, std::int64_t begi
 template <class T>
 void backward_rows(const LayerNormBackward<T>& a, std::int64_t begin, std::int64_t end, T* dgamma,
                    T* dbeta) {
-  const auto run = [&](auto ways) { backward_block<decltype(ways)>(a, begin, end, dgamma, dbeta); };
-  const bool params = dgamma != nullptr;
-  if (a.dx == nullptr) return run(Ways<false, true, false, false>{});
-  if (a.residual != nullptr && a.large) {
-    return params ? run(Ways<true, true, true, true>{}) : run(Ways<true, false, true, true>{});
-  }
-  if (a.residual != nullptr) {
-    return params ? run(Ways<true, true, true, false>{}) : run(Ways<true, false, true, false>{});
-  }
-  if (a.large) {
-    return params ? run(Ways<true, true, false, true>{}) : run(Ways<true, false, false, true>{});
-  }
-  params ? run(Ways<true, true, false, false>{}) : run(Ways<true, false, false, false>{});
+  in_ways(a.dx != nullptr, dgamma != nullptr, a.residual != nullptr, a.large,
+          [&](auto ways) { backward_block<decltype(ways)>(a, begin, end, dgamma, dbeta); });
 }
 
 }  // namespace

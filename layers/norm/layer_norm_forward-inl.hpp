@@ -34,8 +34,8 @@ struct LayerNormForward {
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <steadygrad/core/kernels/stream-inl.hpp>
 #include <steadygrad/layers/norm/row_walk-inl.hpp>
+#include <steadygrad/layers/norm/row_work-inl.hpp>
 
 HWY_BEFORE_NAMESPACE();
 namespace steady {
@@ -112,47 +112,12 @@ HWY_INLINE RowStats<T> row_statistics(const T* x, std::int64_t width, double inv
           static_cast<T>(1.0 / std::sqrt((var < 0 ? 0 : var) + eps))};  // a NaN stays one
 }
 
-/// A row of x, or of the sum that becomes it. Pointers by value: through a reference to the work
-/// they would be read again after every store.
-template <bool kSum, class T>
-struct InputRow {
-  const T *x, *left, *right;
-  T* sum;
-
-  HWY_INLINE InputRow(const LayerNormForward<T>& a, std::int64_t r)
-      : x(a.x + r * a.width), left(nullptr), right(nullptr), sum(nullptr) {
-    if constexpr (kSum) {
-      left = a.left + r * a.width;
-      right = a.right + r * a.width;
-      sum = a.sum + r * a.width;
-    }
-  }
-  [[nodiscard]] HWY_INLINE Vec<T> pivot() const {
-    return fill(kSum ? static_cast<T>(left[0] + right[0]) : x[0]);
-  }
-  HWY_INLINE void fetch(std::int64_t i) const {
-    if (!kSum) return hwy::Prefetch(x + i);
-    hwy::Prefetch(left + i);
-    hwy::Prefetch(right + i);
-  }
-  template <class Part>
-  [[nodiscard]] HWY_INLINE Vec<T> at(std::int64_t i, Part part) const {
-    if constexpr (kSum) {
-      const Vec<T> v = hn::Add(load(left + i, part), load(right + i, part));
-      store(v, sum + i, part);
-      return v;
-    } else {
-      return load(x + i, part);
-    }
-  }
-};
-
 // The sums of a row, through the same pieces as normalized_row: no row's bits depend on its place.
 template <bool kSum, bool kLarge, class T>
 HWY_INLINE Shifted row_sums(const LayerNormForward<T>& a, std::int64_t r) {
   Shifted sums{0, 0};
   const InputRow<kSum, T> x(a, r);
-  const Vec<T> pivot = x.pivot();
+  const Vec<T> pivot = fill(x.first());
   for_pieces<T>(a.width, a.period, [&](Piece p) HWY_ATTR {
     Sum<T> c, q;
     for_vectors<T>(p.n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
@@ -181,7 +146,7 @@ HWY_INLINE void normalized_piece(const LayerNormForward<T>& a, std::int64_t r, s
   const T* beta = a.gains.beta + ((first_gain(a, r) + p.at) & beta_mask);
   const Vec<T> mean = fill(stats.mean), rstd = fill(stats.rstd);
   const Vec<T> low = fill(-stats.mean_lo * stats.rstd);
-  const Vec<T> pivot = next_x.pivot();
+  const Vec<T> pivot = fill(next_x.first());
   Sum<T> c, q;
   for_vectors<T>(p.n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
     const Vec<T> xhat = fma(hn::Sub(load(x + j, part), mean), rstd, low);

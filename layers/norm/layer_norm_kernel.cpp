@@ -1,7 +1,5 @@
 #include <algorithm>
-#include <numeric>
 #include <steadygrad/core/error.hpp>
-#include <steadygrad/core/kernels/stream.hpp>
 #include <steadygrad/core/parallel.hpp>
 #include <steadygrad/layers/norm/layer_norm_kernel.hpp>
 
@@ -51,6 +49,7 @@ namespace steady {
 using detail::check_span;
 using detail::RepeatedGains;
 using detail::RowPlan;
+using detail::streams;
 
 namespace {
 
@@ -85,13 +84,6 @@ void check(const char* op, const RowShape& shape) {
 /// Rows after which the gains repeat.
 std::int64_t gain_cycle(const RowShape& shape) {
   return std::max<std::int64_t>(shape.affine / shape.width, 1);
-}
-
-template <class T>
-bool streams(const RowShape& shape, const RowPlan& plan, std::int64_t arrays, const T* out) {
-  constexpr auto Size = static_cast<std::int64_t>(sizeof(T));
-  return kernels::streams(arrays * shape.elements() * Size, out,
-                          std::gcd(shape.width, plan.period) * Size);
 }
 
 }  // namespace

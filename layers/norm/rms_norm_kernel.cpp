@@ -1,8 +1,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
-#include <steadygrad/core/kernels/stream.hpp>
 #include <steadygrad/core/parallel.hpp>
 #include <steadygrad/layers/norm/rms_norm_kernel.hpp>
 #include <type_traits>
@@ -11,8 +9,8 @@
 #define HWY_TARGET_INCLUDE "layers/norm/rms_norm_kernel.cpp"
 #include <hwy/foreach_target.h>
 // After foreach_target, which fixes the target they are read for.
-#include <steadygrad/core/kernels/stream-inl.hpp>
 #include <steadygrad/layers/norm/row_walk-inl.hpp>
+#include <steadygrad/layers/norm/row_work-inl.hpp>
 
 // Derivation, one row of D elements; m(.) is the mean over the row, u = dy, g the gain, w = g * u:
 //   xhat = x * r,  r = (m(x^2) + eps)^(-1/2),  y = g * xhat.
@@ -69,37 +67,6 @@ struct Gains {
   template <class Part>
   [[nodiscard]] HWY_INLINE Vec<T> at(std::int64_t j, Part part) const {
     return hn::Add(load(gamma + (j & mask), part), offset);
-  }
-};
-
-/// A row of x, or of the sum that becomes it.
-template <bool kSum, class T>
-struct InputRow {
-  const T *x, *left, *right;
-  T* sum;
-
-  HWY_INLINE InputRow(const RmsNormWork<T>& a, std::int64_t r)
-      : x(a.x + r * a.width), left(nullptr), right(nullptr), sum(nullptr) {
-    if constexpr (kSum) {
-      left = a.left + r * a.width;
-      right = a.right + r * a.width;
-      sum = a.sum + r * a.width;
-    }
-  }
-  HWY_INLINE void fetch(std::int64_t i) const {
-    if (!kSum) return hwy::Prefetch(x + i);
-    hwy::Prefetch(left + i);
-    hwy::Prefetch(right + i);
-  }
-  template <class Part>
-  [[nodiscard]] HWY_INLINE Vec<T> at(std::int64_t i, Part part) const {
-    if constexpr (kSum) {
-      const Vec<T> v = hn::Add(load(left + i, part), load(right + i, part));
-      store(v, sum + i, part);
-      return v;
-    } else {
-      return load(x + i, part);
-    }
   }
 };
 
@@ -183,13 +150,6 @@ HWY_FLATTEN void forward_rows(const RmsNormWork<T>& a, std::int64_t begin, std::
   }
   end_stream<kLarge && !kSum>();
 }
-
-/// What backward_piece does: dx, parameter gradient, a residual; rows fetched ahead, streamed dx.
-template <bool input, bool params, bool residual, bool large>
-struct Ways {
-  static constexpr bool Input = input, Params = params, Residual = residual, Ahead = large,
-                        Stream = large && !residual;
-};
 
 // The sum over a row of w * x.
 template <class W, class T>
@@ -277,19 +237,8 @@ HWY_FLATTEN void backward_block(const RmsNormWork<T>& a, std::int64_t begin, std
 
 template <class T>
 void backward_rows(const RmsNormWork<T>& a, std::int64_t begin, std::int64_t end, T* dgamma) {
-  const auto run = [&](auto ways) { backward_block<decltype(ways)>(a, begin, end, dgamma); };
-  const bool params = dgamma != nullptr;
-  if (a.out == nullptr) return run(Ways<false, true, false, false>{});
-  if (a.residual != nullptr && a.large) {
-    return params ? run(Ways<true, true, true, true>{}) : run(Ways<true, false, true, true>{});
-  }
-  if (a.residual != nullptr) {
-    return params ? run(Ways<true, true, true, false>{}) : run(Ways<true, false, true, false>{});
-  }
-  if (a.large) {
-    return params ? run(Ways<true, true, false, true>{}) : run(Ways<true, false, false, true>{});
-  }
-  params ? run(Ways<true, true, false, false>{}) : run(Ways<true, false, false, false>{});
+  in_ways(a.out != nullptr, dgamma != nullptr, a.residual != nullptr, a.large,
+          [&](auto ways) { backward_block<decltype(ways)>(a, begin, end, dgamma); });
 }
 
 template <class T>
@@ -328,6 +277,7 @@ namespace steady {
 using detail::check_span;
 using detail::RepeatedGains;
 using detail::RowPlan;
+using detail::streams;
 
 namespace {
 
@@ -357,13 +307,6 @@ auto backward_worker() {
 template <class T>
 T gain_offset(bool unit_offset, std::span<const T> gamma) {
   return unit_offset && !gamma.empty() ? T(1) : T(0);
-}
-
-template <class T>
-bool streams(const RowShape& shape, const RowPlan& plan, std::int64_t arrays, const T* out) {
-  constexpr auto Size = static_cast<std::int64_t>(sizeof(T));
-  return kernels::streams(arrays * shape.elements() * Size, out,
-                          std::gcd(shape.width, plan.period) * Size);
 }
 
 }  // namespace

@@ -2,7 +2,9 @@
 
 #include <array>
 #include <cstdint>
+#include <numeric>
 #include <span>
+#include <steadygrad/core/kernels/stream.hpp>
 
 namespace steady {
 
@@ -44,6 +46,15 @@ class RowPlan {
   /// Elements of T for `kinds` partials (gain, shift) per block: [blocks][kinds][period].
   [[nodiscard]] std::int64_t partials(std::int64_t kinds) const { return blocks * kinds * period; }
 };
+
+/// Whether a kernel that moves `arrays` arrays of a shape writes `out` past the caches: see
+/// core/kernels/stream.hpp.
+template <class T>
+bool streams(const RowShape& shape, const RowPlan& plan, std::int64_t arrays, const T* out) {
+  constexpr auto Size = static_cast<std::int64_t>(sizeof(T));
+  return kernels::streams(arrays * shape.elements() * Size, out,
+                          std::gcd(shape.width, plan.period) * Size);
+}
 
 /// Gain and shift as the row kernels read them: element number at & mask of a period. An absent one
 /// reads the same ones or zeros again and again (mask 0).

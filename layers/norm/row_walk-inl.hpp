@@ -7,11 +7,10 @@
 #define STEADY_LAYERS_NORM_ROW_WALK_INL_HPP
 #endif
 
-#include <hwy/cache_control.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <steadygrad/core/kernels/rows-inl.hpp>
+#include <steadygrad/core/kernels/stream-inl.hpp>
 #include <type_traits>
 
 HWY_BEFORE_NAMESPACE();
@@ -26,12 +25,6 @@ template <class T>
 HWY_INLINE std::int64_t sum_block() {
   return std::min<std::int64_t>(32 * 4 * lanes<T>(), 1024);
 }
-
-/// How many elements ahead of its use a row is fetched where the arrays come from memory. A loop
-/// over rows loads, computes and stores too much per line for the processor to look far enough
-/// ahead by itself: its window of instructions holds a few dozen lines of a copy, but only a few
-/// of such a loop.
-constexpr std::int64_t Ahead = 1024;
 
 /// The elements [i, i + n) of a row; `at` is i modulo the period of the gains.
 struct Piece {
