@@ -187,7 +187,7 @@ HWY_INLINE double backward_piece(const RmsNormWork<T>& a, std::int64_t r, std::i
   const Vec<T> rstd = fill(a.stats[r]);
   const Vec<T> mean_wx = fill(mean_of_wx);
   Sum<T> s;
-  for_vectors<T>(p.n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
+  for_vectors<T>(p.n, [&](std::int64_t j, auto part, [[maybe_unused]] int k) HWY_ATTR {
     const Vec<T> u = load(dy + j, part);
     const Vec<T> xhat = hn::Mul(load(x + j, part), rstd);
     if constexpr (W::Params) store(fma(u, xhat, load<T>(dg + j, part)), dg + j, part);
