@@ -16,6 +16,8 @@ using Index = std::int64_t;
 constexpr Index SmallestWork = Index{1} << 20;
 
 struct StripScratch;
+struct KeyScratch;
+struct ValueScratch;
 
 void check(const char* op, const Attention& a, std::size_t q, std::size_t k, std::size_t v,
            std::size_t y, std::size_t lse) {
@@ -61,7 +63,7 @@ void zero_outside(const Attention& a, Index batch, Index kv_head, Index first, I
 
 template <class T>
 void forward_block(const Attention& a, const AttentionBlock& b, std::span<const T> q,
-                   std::span<const T> k, std::span<const T> v, std::span<T> y,
+                   const HeadKeys<T>& k, std::span<const T> v, std::span<T> y,
                    std::span<double> lse) {
   const BlockProducts<T> products(a, b);
   if (b.strip.width == 0) {
@@ -96,7 +98,7 @@ struct Gradients {
 /// One block's part. `first`: the sums over the blocks of this key head begin here.
 template <class T>
 void backward_block(const Attention& a, const AttentionBlock& b, bool first, std::span<const T> dy,
-                    std::span<const T> q, std::span<const T> k, std::span<const T> v,
+                    std::span<const T> q, const HeadKeys<T>& k, const HeadKeys<T>& v,
                     std::span<const double> lse, const Gradients<T>& out) {
   const BlockProducts<T> products(a, b);
   const bool drops = a.dropout.threshold != 0;
@@ -113,7 +115,7 @@ void backward_block(const Attention& a, const AttentionBlock& b, bool first, std
                          drops ? keep.data() : nullptr, s.data(), ds.data());
   const T beta = first ? T{0} : T{1};
   if (!out.dv.empty()) products.to_keys(s, dy, beta, out.dv);
-  if (!out.dq.empty()) products.to_queries(ds, k, out.dq);
+  if (!out.dq.empty()) products.to_queries(ds, k.rows, out.dq);
   if (!out.dk.empty()) products.to_keys(ds, q, beta, out.dk);
 }
 
@@ -127,16 +129,21 @@ void attention_forward(const Attention& a, std::span<const T> q, std::span<const
   const Index rows = attention_block_rows(a);
   const Index blocks = (a.queries + rows - 1) / rows;
   const Index work = 2 * std::min(rows, a.queries) * a.keys * a.width;
-  parallel_for(a.batch * a.heads * blocks, SmallestWork / std::max<Index>(work, 1),
-               [&](Index begin, Index end) {
-                 for (Index task = begin; task < end; ++task) {
-                   const Index batch = task / blocks / a.heads;
-                   const AttentionBlock b =
-                       attention_block(a, ranges[static_cast<std::size_t>(batch)], batch,
-                                       task / blocks % a.heads, task % blocks);
-                   forward_block<T>(a, b, q, k, v, y, lse);
-                 }
-               });
+  // A few blocks of a head together: they share its transposed keys.
+  const Index together =
+      std::max(SmallestWork / std::max<Index>(work, 1), std::min<Index>(blocks, 4));
+  parallel_for(a.batch * a.heads * blocks, together, [&](Index begin, Index end) {
+    HeadKeys<T> keys;
+    for (Index task = begin; task < end; ++task) {
+      const Index batch = task / blocks / a.heads;
+      const Index head = task / blocks % a.heads;
+      const KeyRange& range = ranges[static_cast<std::size_t>(batch)];
+      const AttentionBlock b = attention_block(a, range, batch, head, task % blocks);
+      if (task == begin || task % blocks == 0)
+        keys = head_keys(a, range, batch, b.kv_head, k, thread_scratch<KeyScratch>());
+      forward_block<T>(a, b, q, keys, v, y, lse);
+    }
+  });
 }
 
 template <class T>
@@ -157,6 +164,8 @@ void attention_backward(const Attention& a, std::span<const T> dy, std::span<con
   const Index work = 5 * group * a.queries * a.keys * a.width;
   const auto head = [&](Index batch, Index kv_head) {
     const KeyRange& range = ranges[static_cast<std::size_t>(batch)];
+    const auto keys = head_keys(a, range, batch, kv_head, k, thread_scratch<KeyScratch>());
+    const auto values = head_keys(a, range, batch, kv_head, v, thread_scratch<ValueScratch>());
     // The last block sees every key that any block sees, so it comes first and assigns the sums.
     Index seen_from = a.capacity;
     Index seen_to = 0;
@@ -170,7 +179,7 @@ void attention_backward(const Attention& a, std::span<const T> dy, std::span<con
         const bool first = seen_to == 0;
         seen_from = b.first_key;
         seen_to = std::max(seen_to, b.first_key + b.strip.width);
-        backward_block<T>(a, b, first, dy, q, k, v, lse, {dq, dk, dv});
+        backward_block<T>(a, b, first, dy, q, keys, values, lse, {dq, dk, dv});
       }
     }
     zero_outside(a, batch, kv_head, seen_from, seen_to, dk);

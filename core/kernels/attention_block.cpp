@@ -1,10 +1,8 @@
-#include <steadygrad/core/kernels/attention_block.hpp>
-
 #include <algorithm>
 #include <concepts>
 #include <limits>
+#include <steadygrad/core/kernels/attention_block.hpp>
 #include <steadygrad/core/kernels/gemm.hpp>
-#include <steadygrad/core/kernels/scratch.hpp>
 
 namespace steady::kernels {
 namespace {
@@ -65,6 +63,19 @@ AttentionBlock attention_block(const Attention& a, const KeyRange& range, Index 
 }
 
 template <class T>
+HeadKeys<T> head_keys(const Attention& a, const KeyRange& range, Index batch, Index kv_head,
+                      std::span<const T> rows, Scratch& scratch) {
+  const Index keys = range.last - range.first;
+  const bool single = std::same_as<T, float> && a.queries == 1;  // score_query() reads rows
+  if (single || keys == 0) return {rows, {}, 0};
+  const Index stride = strip_stride(a);
+  const std::span<T> columns = scratch.take<T>(a.width * stride);
+  const Index first = ((batch * a.capacity + range.first) * a.kv_heads + kv_head) * a.width;
+  transpose(keys, a.width, rows.data() + first, a.kv_heads * a.width, columns.data(), stride);
+  return {rows, columns, stride};
+}
+
+template <class T>
 std::size_t BlockProducts<T>::query() const {
   return static_cast<std::size_t>(((b_.batch * a_.queries + b_.first_query) * a_.heads + b_.head) *
                                   a_.width);
@@ -87,24 +98,23 @@ void BlockProducts<T>::mask_holes(std::span<T> s) const {
 }
 
 template <class T>
-void BlockProducts<T>::scores(T alpha, std::span<const T> x, std::span<const T> y, bool masked,
+void BlockProducts<T>::scores(T alpha, std::span<const T> x, const HeadKeys<T>& y, bool masked,
                               std::span<T> s) const {
   bool done = false;
   if constexpr (std::same_as<T, float>) {
     done = b_.strip.rows == 1;
     if (done)
-      score_query(x.data() + query(), y.data() + key(), key_stride(), b_.strip.width, a_.width,
+      score_query(x.data() + query(), y.rows.data() + key(), key_stride(), b_.strip.width, a_.width,
                   alpha, s.data());
   }
   if (!done)
     gemm<T>({.m = b_.strip.rows,
              .n = b_.strip.width,
              .k = a_.width,
-             .transpose_b = true,
              .lda = query_stride(),
-             .ldb = key_stride(),
+             .ldb = y.stride,
              .ldc = b_.strip.stride},
-            alpha, x.subspan(query()), y.subspan(key()), T{0}, s);
+            alpha, x.subspan(query()), y.columns, T{0}, s);
   if (masked && b_.holes) mask_holes(s);
 }
 
@@ -171,6 +181,10 @@ void BlockProducts<T>::draw_dropout(std::span<T> keep) const {
   }
 }
 
+template HeadKeys<float> head_keys(const Attention&, const KeyRange&, Index, Index,
+                                   std::span<const float>, Scratch&);
+template HeadKeys<double> head_keys(const Attention&, const KeyRange&, Index, Index,
+                                    std::span<const double>, Scratch&);
 template class BlockProducts<float>;
 template class BlockProducts<double>;
 

@@ -4,6 +4,7 @@
 #include <span>
 #include <steadygrad/core/kernels/attention.hpp>
 #include <steadygrad/core/kernels/attention_rows.hpp>
+#include <steadygrad/core/kernels/scratch.hpp>
 #include <vector>
 
 /// How attention is cut into blocks of queries, and the products of one block.
@@ -39,6 +40,21 @@ struct AttentionBlock {
                                              std::int64_t batch, std::int64_t head,
                                              std::int64_t index);
 
+/// The keys (or values) of one head that its blocks may see. A product of queries and keys packs
+/// its right operand; transposed once for a head, packing does not transpose it for every block.
+template <class T>
+struct HeadKeys {
+  std::span<const T> rows;     ///< the whole tensor
+  std::span<const T> columns;  ///< [width, stride], from the first key on; empty if not needed
+  std::int64_t stride = 0;
+};
+
+/// Transposes into `scratch`, whose next take() ends the result.
+template <class T>
+[[nodiscard]] HeadKeys<T> head_keys(const Attention& a, const KeyRange& range, std::int64_t batch,
+                                    std::int64_t kv_head, std::span<const T> rows,
+                                    Scratch& scratch);
+
 /// The products of one block. Tensors are whole: a block reads and writes its rows in place.
 /// Queries are rows of q, y and their gradients, keys rows of k, v and theirs; s is a strip.
 template <class T>
@@ -47,7 +63,7 @@ class BlockProducts {
   BlockProducts(const Attention& a, const AttentionBlock& b) : a_(a), b_(b) {}
 
   /// s = alpha x y^T; x: queries, y: keys. A masked key between kept ones gets -inf if `masked`.
-  void scores(T alpha, std::span<const T> x, std::span<const T> y, bool masked,
+  void scores(T alpha, std::span<const T> x, const HeadKeys<T>& y, bool masked,
               std::span<T> s) const;
   /// y = s x; x: keys, y: queries.
   void to_queries(std::span<const T> s, std::span<const T> x, std::span<T> y) const;

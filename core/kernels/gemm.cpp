@@ -6,7 +6,10 @@
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/kernels/gemm.hpp>
 #include <steadygrad/core/kernels/onednn.hpp>
+#include <steadygrad/core/kernels/scratch.hpp>
 #include <steadygrad/core/parallel.hpp>
+#include <type_traits>
+#include <vector>
 
 namespace steady::kernels {
 namespace {
@@ -138,6 +141,52 @@ void multiply_tile(const GemmShape& s, const Tile& t, Index row, Index column, T
            b + (s.transpose_b ? column * s.ldb : column), beta, c + row * s.ldc + column);
 }
 
+/// Whether a product is faster with its right operand packed once for all rows than packed again
+/// for every tile: where packing has to transpose, with many rows.
+[[nodiscard]] bool packing_pays(const GemmShape& s) {
+  return !s.transpose_a && s.transpose_b && std::min(s.n, s.k) >= 64 &&
+         s.m >= (s.k >= 384 ? 128 : 512);
+}
+
+/// C = A op(B), plus `bias` unless it is null, by the kernels of oneDNN that take a packed right
+/// operand, a panel of columns after the other; false, with nothing done, where there are none.
+bool packed_product(GemmShape s, const float* a, const float* b, const float* bias, float* c) {
+  struct Packed;
+  constexpr Index PackedSize = Index{1} << 20;  // elements of a panel
+  constexpr Index Step = 64;                    // columns that oneDNN packs together
+  if (!library_sgemm.load(std::memory_order_relaxed) || !packing_pays(s)) return false;
+  const Index columns = s.n;
+  const Index panels = (columns * s.k + PackedSize - 1) / PackedSize;
+  const Index width = (columns + panels * Step - 1) / (panels * Step) * Step;
+  std::vector<std::shared_ptr<const OnednnProduct>> parts;
+  for (Index first = 0; first < columns; first += width) {
+    s.n = std::min(width, columns - first);
+    parts.push_back(OnednnProduct::find(s, bias != nullptr));
+    if (!parts.back()) return false;
+  }
+  Index first = 0;
+  for (const auto& part : parts) {
+    float* packed = thread_scratch<Packed>().take<float>(part->packed_size()).data();
+    part->pack(b + first * (s.transpose_b ? s.ldb : 1), packed);
+    const float* added = bias == nullptr ? nullptr : bias + first;
+    parallel_for(part->blocks(), 1, [&](Index begin, Index end) {
+      for (Index block = begin; block < end; ++block) part->run(block, a, packed, added, c + first);
+    });
+    first += width;
+  }
+  return true;
+}
+
+/// Every row of C: [m, n] becomes `row`.
+template <class T>
+void fill_rows(const GemmShape& s, std::span<const T> row, std::span<T> c) {
+  constexpr Index ChunkElements = 16384;
+  if (s.n == 0) return;
+  parallel_for(s.m, ChunkElements / s.n, [&](Index begin, Index end) {
+    for (Index r = begin; r < end; ++r) std::ranges::copy(row, c.begin() + r * s.ldc);
+  });
+}
+
 template <class T>
 void products(const GemmShape& s, const GemmBatch& batch, T alpha, const T* a, const T* b, T beta,
               T* c) {
@@ -146,6 +195,8 @@ void products(const GemmShape& s, const GemmBatch& batch, T alpha, const T* a, c
     for (Index i = 0; i < batch.count; ++i) scale(s, beta, c + i * batch.c);
     return;
   }
+  if constexpr (std::is_same_v<T, float>)
+    if (batch.count == 1 && alpha == 1 && beta == 0 && packed_product(s, a, b, nullptr, c)) return;
   const Tile t = tile(s);
   const Index columns = (s.n + t.n - 1) / t.n;
   const Index tiles = columns * ((s.m + t.m - 1) / t.m);
@@ -186,6 +237,22 @@ void gemm_batched(const GemmShape& shape, const GemmBatch& batch, T alpha, std::
   products(s, batch, alpha, a.data(), b.data(), beta, c.data());
 }
 
+template <std::floating_point T>
+void gemm_bias(const GemmShape& shape, std::span<const T> a, std::span<const T> b,
+               std::span<const T> bias, std::span<T> c) {
+  const GemmShape s = dense(shape);
+  check(s);
+  const Footprints size = footprints(s);
+  check_buffer("a", a.size(), size.a, 0, 1);
+  check_buffer("b", b.size(), size.b, 0, 1);
+  check_buffer("bias", bias.size(), s.n, 0, 1);
+  check_buffer("c", c.size(), size.c, 0, 1);
+  if constexpr (std::is_same_v<T, float>)
+    if (s.m > 0 && packed_product(s, a.data(), b.data(), bias.data(), c.data())) return;
+  fill_rows<T>(s, bias.first(static_cast<std::size_t>(s.n)), c);
+  gemm<T>(s, T{1}, a, b, T{1}, c);
+}
+
 template void gemm<float>(const GemmShape&, float, std::span<const float>, std::span<const float>,
                           float, std::span<float>);
 template void gemm<double>(const GemmShape&, double, std::span<const double>,
@@ -195,6 +262,25 @@ template void gemm_batched<float>(const GemmShape&, const GemmBatch&, float, std
 template void gemm_batched<double>(const GemmShape&, const GemmBatch&, double,
                                    std::span<const double>, std::span<const double>, double,
                                    std::span<double>);
+
+template void gemm_bias(const GemmShape&, std::span<const float>, std::span<const float>,
+                        std::span<const float>, std::span<float>);
+template void gemm_bias(const GemmShape&, std::span<const double>, std::span<const double>,
+                        std::span<const double>, std::span<double>);
+
+void transpose(std::int64_t rows, std::int64_t columns, const float* x, std::int64_t ldx, float* y,
+               std::int64_t ldy) {
+  cblas_somatcopy(CblasRowMajor, CblasTrans, static_cast<blasint>(rows),
+                  static_cast<blasint>(columns), 1.0F, x, static_cast<blasint>(ldx), y,
+                  static_cast<blasint>(ldy));
+}
+
+void transpose(std::int64_t rows, std::int64_t columns, const double* x, std::int64_t ldx,
+               double* y, std::int64_t ldy) {
+  cblas_domatcopy(CblasRowMajor, CblasTrans, static_cast<blasint>(rows),
+                  static_cast<blasint>(columns), 1.0, x, static_cast<blasint>(ldx), y,
+                  static_cast<blasint>(ldy));
+}
 
 bool set_library_sgemm(bool enabled) { return library_sgemm.exchange(enabled); }
 

@@ -9,7 +9,7 @@
 /// op(A): [m, k], op(B): [k, n], C: [m, n]; op is the identity or the transpose.
 ///
 /// The library underneath (OpenBLAS, for float32 also oneDNN) always runs on one thread; the
-/// product is cut into tiles of C whose size depends on (m, n, k) alone, and k is never cut: the
+/// product is cut into tiles of C whose size depends on its shape alone, and k is never cut: the
 /// bits do not depend on the thread count, nor on being called inside another parallel loop.
 namespace steady::kernels {
 
@@ -48,6 +48,18 @@ void gemm(const GemmShape& shape, T alpha, std::span<const T> a, std::span<const
 template <std::floating_point T>
 void gemm_batched(const GemmShape& shape, const GemmBatch& batch, T alpha, std::span<const T> a,
                   std::span<const T> b, T beta, std::span<T> c);
+
+/// C = op(A) * op(B) + bias, the bias [n] added to every row. Errors as for gemm().
+template <std::floating_point T>
+void gemm_bias(const GemmShape& shape, std::span<const T> a, std::span<const T> b,
+               std::span<const T> bias, std::span<T> c);
+
+/// y[j, i] = x[i, j] for i < rows, j < columns; the rows of x are ldx elements apart, those of y
+/// ldy. Sizes > 0 below 2^31. On the calling thread.
+void transpose(std::int64_t rows, std::int64_t columns, const float* x, std::int64_t ldx, float* y,
+               std::int64_t ldy);
+void transpose(std::int64_t rows, std::int64_t columns, const double* x, std::int64_t ldx,
+               double* y, std::int64_t ldy);
 
 /// Whether float32 products may use oneDNN where it is the faster library (default true). Returns
 /// the previous setting.

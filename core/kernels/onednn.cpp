@@ -1,5 +1,6 @@
 #include <omp.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstring>
@@ -12,15 +13,15 @@
 #include <steadygrad/core/kernels/scratch.hpp>
 #include <tuple>
 #include <unordered_map>
+#include <utility>
 
 namespace steady::kernels {
 namespace {
 
 using Index = std::int64_t;
-using Desc = dnnl::memory::desc;
 using Tag = dnnl::memory::format_tag;
-
-struct PadScratch;
+constexpr auto F32 = dnnl::memory::data_type::f32;
+using Desc = dnnl::memory::desc;
 
 /// oneDNN cuts work by omp_get_max_threads(), both when a primitive is made and when it runs, and a
 /// weight gradient made for two threads but run by one is silently wrong. This keeps the number at
@@ -51,6 +52,68 @@ dnnl::stream& stream() {
   return {desc, cpu(), const_cast<float*>(data)};
 }
 
+[[nodiscard]] dnnl::primitive_attr user_scratchpad() {
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  return attributes;
+}
+
+struct PadScratch;
+
+/// A primitive with the working memory it asks the caller for.
+struct Step {
+  dnnl::primitive primitive;
+  Desc scratchpad;
+
+  /// Throws Error, with `name` of the operation in front.
+  void execute(const char* name, std::unordered_map<int, dnnl::memory> arguments) const {
+    const OneThread guard;
+    const auto bytes = static_cast<std::int64_t>(scratchpad.get_size());
+    std::byte* pad = thread_scratch<PadScratch>().take<std::byte>(bytes).data();
+    arguments.emplace(DNNL_ARG_SCRATCHPAD, dnnl::memory(scratchpad, cpu(), pad));
+    try {
+      primitive.execute(stream(), arguments);
+    } catch (const dnnl::error& error) {
+      throw Error(fmt::format("{}: oneDNN failed; {}", name, error.what()));
+    }
+  }
+};
+
+[[nodiscard]] Step reorder(const Desc& from, const Desc& to) {
+  const dnnl::reorder::primitive_desc desc(cpu(), from, cpu(), to, user_scratchpad());
+  return {dnnl::reorder(desc), desc.scratchpad_desc()};
+}
+
+/// Bounded store of everything made so far; what could not be made is kept as null.
+template <class Key, class Value>
+class Store {
+ public:
+  using Entry = std::shared_ptr<const Value>;
+
+  /// The entry of `key`, made by `make` when it is new. A dnnl::error of `make` gives null.
+  template <class Make>
+  Entry get(const Key& key, Make&& make) {
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(key);
+    if (found != entries_.end()) return found->second;
+    if (entries_.size() >= Capacity) entries_.clear();
+    const OneThread guard;
+    Entry entry;
+    try {
+      if (std::unique_ptr<typename Value::Parts> parts = make())
+        entry = std::make_shared<const Value>(std::move(parts));
+    } catch (const dnnl::error&) {
+      entry = nullptr;
+    }
+    return entries_.emplace(key, std::move(entry)).first->second;
+  }
+
+ private:
+  static constexpr std::size_t Capacity = 512;
+  std::mutex mutex_;
+  std::map<Key, Entry> entries_;
+};
+
 }  // namespace
 
 void onednn_sgemm(const GemmShape& s, float alpha, const float* a, const float* b, float beta,
@@ -78,28 +141,6 @@ bool onednn_prefers_sgemm(const GemmShape& s) {
   return !(s.transpose_a && aliases(s.lda)) && !(!s.transpose_b && aliases(s.ldb));
 }
 
-namespace {
-
-/// A primitive with the working memory it asks the caller for.
-struct Step {
-  dnnl::primitive primitive;
-  Desc scratchpad;
-
-  void execute(std::unordered_map<int, dnnl::memory> arguments) const {
-    const OneThread guard;
-    const auto bytes = static_cast<Index>(scratchpad.get_size());
-    std::byte* pad = thread_scratch<PadScratch>().take<std::byte>(bytes).data();
-    arguments.emplace(DNNL_ARG_SCRATCHPAD, dnnl::memory(scratchpad, cpu(), pad));
-    try {
-      primitive.execute(stream(), arguments);
-    } catch (const dnnl::error& error) {
-      throw Error(fmt::format("conv2d: oneDNN failed; {}", error.what()));
-    }
-  }
-};
-
-}  // namespace
-
 struct OnednnConvolution::Parts {
   ConvolutionPass pass;
   Step convolution, pack, unpack;
@@ -112,7 +153,6 @@ namespace {
 /// The tensors of one geometry as oneDNN describes them.
 struct Descriptors {
   explicit Descriptors(const Conv2dGeometry& g, bool with_bias) {
-    constexpr auto F32 = dnnl::memory::data_type::f32;
     const Index in = g.in_channels / g.groups;
     const Index out = g.out_channels / g.groups;
     // A grouped weight is [groups, K / groups, C / groups, kh, kw]: the same memory, one more axis.
@@ -140,17 +180,6 @@ struct Descriptors {
 };
 
 constexpr auto Direct = dnnl::algorithm::convolution_direct;
-
-[[nodiscard]] dnnl::primitive_attr user_scratchpad() {
-  dnnl::primitive_attr attributes;
-  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  return attributes;
-}
-
-[[nodiscard]] Step reorder(const Desc& from, const Desc& to) {
-  const dnnl::reorder::primitive_desc desc(cpu(), from, cpu(), to, user_scratchpad());
-  return {dnnl::reorder(desc), desc.scratchpad_desc()};
-}
 
 using PartsPointer = std::unique_ptr<OnednnConvolution::Parts>;
 
@@ -190,36 +219,6 @@ PartsPointer make(ConvolutionPass pass, const Conv2dGeometry& g, bool with_bias)
   return g.x_size() <= Limit && g.y_size() <= Limit && g.weight_size() <= Limit;
 }
 
-/// Bounded store of everything made so far, absent primitives included.
-class Cache {
- public:
-  using Entry = std::shared_ptr<const OnednnConvolution>;
-
-  template <class Make>
-  Entry get(ConvolutionPass pass, const Conv2dGeometry& g, bool with_bias, Make&& make_entry) {
-    const Key key{pass,     g.batch,  g.height,  g.width,    g.in_channels, g.out_channels,
-                  g.kernel, g.stride, g.padding, g.dilation, g.groups,      with_bias};
-    const std::lock_guard lock(mutex_);
-    const auto found = entries_.find(key);
-    if (found != entries_.end()) return found->second;
-    if (entries_.size() >= Capacity) entries_.clear();
-    return entries_.emplace(key, make_entry()).first->second;
-  }
-
- private:
-  static constexpr std::size_t Capacity = 512;
-  using Pair = std::array<Index, 2>;
-  using Key = std::tuple<ConvolutionPass, Index, Index, Index, Index, Index, Pair, Pair, Pair, Pair,
-                         Index, bool>;
-  std::mutex mutex_;
-  std::map<Key, Entry> entries_;
-};
-
-Cache& cache() {
-  static Cache instance;
-  return instance;
-}
-
 }  // namespace
 
 OnednnConvolution::OnednnConvolution(std::unique_ptr<const Parts> parts)
@@ -229,16 +228,14 @@ OnednnConvolution::~OnednnConvolution() = default;
 std::shared_ptr<const OnednnConvolution> OnednnConvolution::find(ConvolutionPass pass,
                                                                  const Conv2dGeometry& geometry,
                                                                  bool with_bias) {
-  return cache().get(pass, geometry, with_bias, [&]() -> Cache::Entry {
-    if (!within_offsets(geometry)) return nullptr;
-    const OneThread guard;
-    try {
-      PartsPointer parts = make(pass, geometry, with_bias);
-      return parts ? std::make_shared<const OnednnConvolution>(std::move(parts)) : nullptr;
-    } catch (const dnnl::error&) {
-      return nullptr;
-    }
-  });
+  using Pair = std::array<Index, 2>;
+  using Key = std::tuple<ConvolutionPass, Index, Index, Index, Index, Index, Pair, Pair, Pair, Pair,
+                         Index, bool>;
+  static Store<Key, OnednnConvolution> store;
+  const Conv2dGeometry& g = geometry;
+  return store.get({pass, g.batch, g.height, g.width, g.in_channels, g.out_channels, g.kernel,
+                    g.stride, g.padding, g.dilation, g.groups, with_bias},
+                   [&] { return within_offsets(g) ? make(pass, g, with_bias) : nullptr; });
 }
 
 std::int64_t OnednnConvolution::packed_size() const {
@@ -246,38 +243,135 @@ std::int64_t OnednnConvolution::packed_size() const {
 }
 
 void OnednnConvolution::pack(const float* weight, float* packed) const {
-  parts_->pack.execute(
-      {{DNNL_ARG_FROM, wrap(parts_->weight, weight)}, {DNNL_ARG_TO, wrap(parts_->packed, packed)}});
+  parts_->pack.execute("conv2d", {{DNNL_ARG_FROM, wrap(parts_->weight, weight)},
+                                  {DNNL_ARG_TO, wrap(parts_->packed, packed)}});
 }
 
 void OnednnConvolution::unpack(const float* packed, float* weight) const {
-  parts_->unpack.execute(
-      {{DNNL_ARG_FROM, wrap(parts_->packed, packed)}, {DNNL_ARG_TO, wrap(parts_->weight, weight)}});
+  parts_->unpack.execute("conv2d", {{DNNL_ARG_FROM, wrap(parts_->packed, packed)},
+                                    {DNNL_ARG_TO, wrap(parts_->weight, weight)}});
 }
 
 void OnednnConvolution::run(const float* image, const float* packed, const float* bias,
                             float* result) const {
   const Parts& p = *parts_;
   if (p.pass == ConvolutionPass::BackwardInput) {
-    p.convolution.execute({{DNNL_ARG_DIFF_DST, wrap(p.y, image)},
-                           {DNNL_ARG_WEIGHTS, wrap(p.packed, packed)},
-                           {DNNL_ARG_DIFF_SRC, wrap(p.x, result)}});
+    p.convolution.execute("conv2d", {{DNNL_ARG_DIFF_DST, wrap(p.y, image)},
+                                     {DNNL_ARG_WEIGHTS, wrap(p.packed, packed)},
+                                     {DNNL_ARG_DIFF_SRC, wrap(p.x, result)}});
     return;
   }
   std::unordered_map<int, dnnl::memory> arguments{{DNNL_ARG_SRC, wrap(p.x, image)},
                                                   {DNNL_ARG_WEIGHTS, wrap(p.packed, packed)},
                                                   {DNNL_ARG_DST, wrap(p.y, result)}};
   if (bias != nullptr) arguments.emplace(DNNL_ARG_BIAS, wrap(p.bias, bias));
-  p.convolution.execute(std::move(arguments));
+  p.convolution.execute("conv2d", std::move(arguments));
 }
 
 void OnednnConvolution::run_weight(const float* x, const float* dy, float* packed) const {
   const Parts& p = *parts_;
-  p.convolution.execute({{DNNL_ARG_SRC, wrap(p.x, x)},
-                         {DNNL_ARG_DIFF_DST, wrap(p.y, dy)},
-                         {DNNL_ARG_DIFF_WEIGHTS, wrap(p.packed, packed)}});
+  p.convolution.execute("conv2d", {{DNNL_ARG_SRC, wrap(p.x, x)},
+                                   {DNNL_ARG_DIFF_DST, wrap(p.y, dy)},
+                                   {DNNL_ARG_DIFF_WEIGHTS, wrap(p.packed, packed)}});
 }
 
 const char* OnednnConvolution::implementation() const { return parts_->implementation; }
+
+struct OnednnProduct::Parts {
+  /// A block of rows.
+  struct Block {
+    Desc a, c;
+    Step product;
+  };
+
+  GemmShape shape;
+  Index rows;
+  Desc b, bias, packed;
+  Step pack;
+  Block whole, last;
+
+  [[nodiscard]] Index blocks() const { return (shape.m + rows - 1) / rows; }
+};
+
+namespace {
+
+/// Fewer rows leave threads without work, more of them gain nothing.
+[[nodiscard]] Index block_rows(Index m) { return m >= 2048 ? 256 : m >= 1024 ? 128 : 64; }
+
+using Block = OnednnProduct::Parts::Block;
+
+[[nodiscard]] Desc bias_of(const GemmShape& s) {
+  return {{1, s.n}, F32, dnnl::memory::format_tag::ab};
+}
+
+[[nodiscard]] dnnl::matmul::primitive_desc describe(const GemmShape& s, Index rows, const Desc& b,
+                                                    bool with_bias) {
+  const Desc a({rows, s.k}, F32, dnnl::memory::dims{s.lda, 1});
+  const Desc c({rows, s.n}, F32, dnnl::memory::dims{s.ldc, 1});
+  const dnnl::primitive_attr attributes = user_scratchpad();
+  if (with_bias) return {dnnl::matmul::desc(a, b, bias_of(s), c), attributes, cpu()};
+  return {dnnl::matmul::desc(a, b, c), attributes, cpu()};
+}
+
+/// Its blocked kernels; the others would read a packed operand slowly or not at all.
+[[nodiscard]] bool blocked(const dnnl::matmul::primitive_desc& desc) {
+  return std::strncmp(desc.impl_info_str(), "brg", 3) == 0;
+}
+
+[[nodiscard]] Block block(const dnnl::matmul::primitive_desc& desc) {
+  return {desc.src_desc(), desc.dst_desc(), {dnnl::matmul(desc), desc.scratchpad_desc()}};
+}
+
+[[nodiscard]] std::unique_ptr<OnednnProduct::Parts> make(const GemmShape& s, bool with_bias) {
+  const Desc any({s.k, s.n}, F32, dnnl::memory::format_tag::any);
+  const Desc b({s.k, s.n}, F32,
+               s.transpose_b ? dnnl::memory::dims{1, s.ldb} : dnnl::memory::dims{s.ldb, 1});
+  const Index rows = std::min(s.m, block_rows(s.m));
+  const dnnl::matmul::primitive_desc whole = describe(s, rows, any, with_bias);
+  if (!blocked(whole)) return nullptr;
+  const Desc packed = whole.weights_desc();
+  const dnnl::matmul::primitive_desc last =
+      describe(s, s.m % rows == 0 ? rows : s.m % rows, packed, with_bias);
+  if (!blocked(last)) return nullptr;
+  return std::make_unique<OnednnProduct::Parts>(OnednnProduct::Parts{
+      s, rows, b, bias_of(s), packed, reorder(b, packed), block(whole), block(last)});
+}
+
+}  // namespace
+
+OnednnProduct::OnednnProduct(std::unique_ptr<const Parts> parts) : parts_(std::move(parts)) {}
+OnednnProduct::~OnednnProduct() = default;
+
+std::shared_ptr<const OnednnProduct> OnednnProduct::find(const GemmShape& shape, bool with_bias) {
+  using Key = std::tuple<Index, Index, Index, bool, Index, Index, Index, bool>;
+  static Store<Key, OnednnProduct> store;
+  const GemmShape& s = shape;
+  return store.get({s.m, s.n, s.k, s.transpose_b, s.lda, s.ldb, s.ldc, with_bias},
+                   [&] { return make(s, with_bias); });
+}
+
+std::int64_t OnednnProduct::blocks() const { return parts_->blocks(); }
+
+std::int64_t OnednnProduct::packed_size() const {
+  return static_cast<Index>(parts_->packed.get_size() / sizeof(float));
+}
+
+void OnednnProduct::pack(const float* b, float* packed) const {
+  parts_->pack.execute(
+      "gemm", {{DNNL_ARG_FROM, wrap(parts_->b, b)}, {DNNL_ARG_TO, wrap(parts_->packed, packed)}});
+}
+
+void OnednnProduct::run(std::int64_t block, const float* a, const float* packed, const float* bias,
+                        float* c) const {
+  const Parts& p = *parts_;
+  const Block& part = block + 1 == p.blocks() ? p.last : p.whole;
+  const Index row = block * p.rows;
+  std::unordered_map<int, dnnl::memory> arguments{
+      {DNNL_ARG_SRC, wrap(part.a, a + row * p.shape.lda)},
+      {DNNL_ARG_WEIGHTS, wrap(p.packed, packed)},
+      {DNNL_ARG_DST, wrap(part.c, c + row * p.shape.ldc)}};
+  if (bias != nullptr) arguments.emplace(DNNL_ARG_BIAS, wrap(p.bias, bias));
+  part.product.execute("gemm", std::move(arguments));
+}
 
 }  // namespace steady::kernels

@@ -7,7 +7,8 @@
 #include <string>
 
 /// The library side of convolution and matrix product; onednn.cpp is the only file that sees
-/// oneDNN. Everything here runs on the calling thread alone, whatever the OpenMP settings are.
+/// oneDNN. Everything here runs on the calling thread alone, whatever the OpenMP settings
+/// are.
 namespace steady::kernels {
 
 /// C = alpha * op(A) * op(B) + beta * C, all leading dimensions given, sizes > 0.
@@ -19,6 +20,34 @@ void onednn_sgemm(const GemmShape& shape, float alpha, const float* a, const flo
 
 /// Whether oneDNN is the faster of the two libraries for one tile of this shape.
 [[nodiscard]] bool onednn_prefers_sgemm(const GemmShape& shape);
+
+/// A float32 product C = A op(B), or C = A op(B) + bias for every row, whose right operand is
+/// brought into oneDNN's layout once, for all blocks of rows of A. Immutable, so that any number of
+/// threads may run it at once.
+class OnednnProduct {
+ public:
+  /// The product for exactly this shape, cut into blocks of rows, made once and kept. All leading
+  /// dimensions given, sizes > 0, A not transposed. Null where oneDNN has only the kernels that
+  /// onednn_sgemm() reaches too (below AVX-512).
+  [[nodiscard]] static std::shared_ptr<const OnednnProduct> find(const GemmShape& shape,
+                                                                 bool with_bias);
+
+  /// Blocks of rows; their size depends on m alone.
+  [[nodiscard]] std::int64_t blocks() const;
+  /// Elements of B in oneDNN's layout, its padding included.
+  [[nodiscard]] std::int64_t packed_size() const;
+  void pack(const float* b, float* packed) const;
+  /// One block; `a` and `c` are the whole matrices, `bias` [n] is as asked for in find().
+  void run(std::int64_t block, const float* a, const float* packed, const float* bias,
+           float* c) const;
+
+  struct Parts;
+  explicit OnednnProduct(std::unique_ptr<const Parts> parts);
+  ~OnednnProduct();
+
+ private:
+  std::unique_ptr<const Parts> parts_;
+};
 
 /// One prepared oneDNN convolution: features last for the images, whatever layout oneDNN likes for
 /// the weight. Immutable, so that any number of threads may run it at once.

@@ -6,7 +6,6 @@
 #include <steadygrad/core/ops/check.hpp>
 #include <steadygrad/core/ops/reduce.hpp>
 #include <steadygrad/core/ops/shaping.hpp>
-#include <steadygrad/core/parallel.hpp>
 #include <steadygrad/core/tape.hpp>
 
 namespace steady {
@@ -124,20 +123,6 @@ void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
                describe(weight));
 }
 
-/// Every row of y: [rows, width] becomes `row`.
-template <class T>
-void fill_rows(std::span<const T> row, std::span<T> y) {
-  constexpr std::int64_t ChunkElements = 16384;
-  const auto width = std::ssize(row);
-  if (width == 0) return;
-  parallel_for(std::ssize(y) / width, ChunkElements / width,
-               [&](std::int64_t begin, std::int64_t end) {
-                 for (std::int64_t r = begin; r < end; ++r) {
-                   std::ranges::copy(row, y.begin() + r * width);
-                 }
-               });
-}
-
 /// x: [rows, in].
 Tensor linear_rows(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   const kernels::GemmShape shape{
@@ -145,8 +130,10 @@ Tensor linear_rows(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   Tensor y = Tensor::empty({shape.m, shape.n}, x.dtype());
   dispatch_float("linear", x.dtype(), [&]<FloatElement T>() {
     const std::span<T> out = y.mutable_data<T>("linear");
-    if (bias.defined()) fill_rows<T>(bias.data<T>(), out);
-    kernels::gemm<T>(shape, T{1}, x.data<T>(), weight.data<T>(), bias.defined() ? T{1} : T{0}, out);
+    if (bias.defined())
+      kernels::gemm_bias<T>(shape, x.data<T>(), weight.data<T>(), bias.data<T>(), out);
+    else
+      kernels::gemm<T>(shape, T{1}, x.data<T>(), weight.data<T>(), T{0}, out);
   });
   return record(
       "linear", y, {x, weight, bias},

@@ -137,6 +137,71 @@ TYPED_TEST(Gemm, BetaZeroDoesNotReadTheOldResult) {
     }
 }
 
+// Shapes whose right operand float32 packs once, the last in panels of columns; rows are left over.
+TYPED_TEST(Gemm, ManyRowsTimesATransposedOperandWithAndWithoutBias) {
+  using T = TypeParam;
+  const double tolerance = 16 * static_cast<double>(std::numeric_limits<T>::epsilon());
+  for (const auto& [m, n, k] :
+       {std::array<Index, 3>{549, 70, 65}, {2049, 64, 64}, {130, 64, 400}, {129, 1100, 1000}})
+    for (const Index pad : {Index{0}, Index{3}})
+      for (const bool library : {true, false}) {
+        set_library_sgemm(library);
+        Problem<T> p(m, n, k, false, true, pad);
+        const std::vector<T> bias = values<T>(n, 4);
+        std::vector<T> plain = p.c;
+        for (Index i = 0; i < m; ++i)
+          for (Index j = 0; j < n; ++j) {
+            const auto at = static_cast<std::size_t>(i * p.s.ldc + j);
+            plain[at] = std::numeric_limits<T>::quiet_NaN();
+            p.c[at] = bias[static_cast<std::size_t>(j)];
+          }
+        std::vector<T> biased = plain;
+        gemm<T>(p.s, T(1), p.a, p.b, T(0), plain);
+        EXPECT_LE(p.error(T(1), T(0), plain), tolerance) << m << "x" << n << "x" << k;
+        gemm_bias<T>(p.s, p.a, p.b, bias, biased);
+        EXPECT_LE(p.error(T(1), T(1), biased), tolerance) << m << "x" << n << "x" << k;
+      }
+}
+
+TYPED_TEST(Gemm, BiasOfEmptyAndOfWrongSizes) {
+  using T = TypeParam;
+  const std::vector<T> bias{1, 2};
+  std::vector<T> c(6, T(9));
+  gemm_bias<T>({.m = 3, .n = 2, .k = 0}, {}, {}, bias, c);
+  EXPECT_EQ(c, (std::vector<T>{1, 2, 1, 2, 1, 2}));
+  gemm_bias<T>({.m = 0, .n = 2, .k = 2}, {}, c, bias, {});
+  EXPECT_THAT([&] { gemm_bias<T>({.m = 1, .n = 3, .k = 1}, c, c, bias, c); },
+              testing::ThrowsMessage<ShapeError>(
+                  testing::HasSubstr("bias is too short; needs 3 elements, got 2")));
+  EXPECT_EQ(c, (std::vector<T>{1, 2, 1, 2, 1, 2}));
+}
+
+TYPED_TEST(Gemm, BitsOfAPackedOperandDependNeitherOnThreadsNorOnAnEnclosingLoop) {
+  using T = TypeParam;
+  const Problem<T> p(549, 70, 65, false, true, 0);
+  const std::vector<T> bias = values<T>(p.s.n, 4);
+  const auto run = [&](bool with_bias) {
+    std::vector<T> c = p.c;
+    if (with_bias)
+      gemm_bias<T>(p.s, p.a, p.b, bias, c);
+    else
+      gemm<T>(p.s, T(1), p.a, p.b, T(0), c);
+    return c;
+  };
+  for (const bool with_bias : {false, true}) {
+    set_num_threads(1);
+    const std::vector<T> want = run(with_bias);
+    for (const int threads : {2, 3, 8}) {
+      set_num_threads(threads);
+      EXPECT_EQ(run(with_bias), want) << threads << " threads";
+      std::vector<std::vector<T>> inside(8);
+      parallel_for(8, 1,
+                   [&](Index i, Index) { inside[static_cast<std::size_t>(i)] = run(with_bias); });
+      for (const std::vector<T>& c : inside) EXPECT_EQ(c, want) << threads << " threads, inside";
+    }
+  }
+}
+
 TYPED_TEST(Gemm, EmptySizes) {
   using T = TypeParam;
   std::vector<T> c{1, 2, 3, 4};
