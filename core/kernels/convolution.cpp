@@ -2,6 +2,7 @@
 #include <atomic>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/kernels/convolution.hpp>
 #include <steadygrad/core/kernels/onednn.hpp>
@@ -63,6 +64,46 @@ class Chunks {
   Index chunk_, whole_, rest_;
   std::shared_ptr<const OnednnConvolution> whole_plan_, rest_plan_;
 };
+
+struct FlipScratch;
+
+/// The forward convolution that makes dx of dy, with input and output channels exchanged and the
+/// kernel turned by half a circle: its kernels in oneDNN are the better ones. Nothing where there
+/// is no such convolution, where oneDNN has no better kernel, and for so few pixels that turning
+/// the kernel would take longer.
+[[nodiscard]] std::optional<Conv2dGeometry> turned(const Conv2dGeometry& g) {
+  constexpr std::array<Index, 2> One{1, 1};
+  constexpr Index FewestPixels = 1024;
+  const std::array<Index, 2> padding{g.kernel[0] - 1 - g.padding[0],
+                                     g.kernel[1] - 1 - g.padding[1]};
+  if (g.groups != 1 || g.stride != One || g.dilation != One ||
+      std::min(padding[0], padding[1]) < 0 || g.batch * g.height * g.width < FewestPixels)
+    return std::nullopt;
+  const Conv2dGeometry forward{.batch = g.batch,
+                               .height = g.out_height(),
+                               .width = g.out_width(),
+                               .in_channels = g.out_channels,
+                               .out_channels = g.in_channels,
+                               .kernel = g.kernel,
+                               .padding = padding};
+  const Chunks chunks(ConvolutionPass::Forward, forward, false);
+  const bool better =
+      chunks.usable() && std::string_view(chunks.whole_plan().implementation()).starts_with("brg");
+  return better ? std::optional(forward) : std::nullopt;
+}
+
+/// [K, C, kh, kw] to [C, K, kh, kw], the kernel turned by half a circle.
+[[nodiscard]] std::span<const float> turned(const Conv2dGeometry& g,
+                                            std::span<const float> weight) {
+  const Index taps = g.kernel[0] * g.kernel[1];
+  const std::span<float> w = thread_scratch<FlipScratch>().take<float>(std::ssize(weight));
+  for (Index k = 0; k < g.out_channels; ++k)
+    for (Index c = 0; c < g.in_channels; ++c)
+      std::reverse_copy(weight.begin() + (k * g.in_channels + c) * taps,
+                        weight.begin() + (k * g.in_channels + c + 1) * taps,
+                        w.begin() + (c * g.out_channels + k) * taps);
+  return w;
+}
 
 /// Elements to the next multiple of a cache line.
 [[nodiscard]] Index rounded(Index elements) { return (elements + 15) / 16 * 16; }
@@ -214,8 +255,12 @@ void conv2d_backward_input(const Conv2dGeometry& geometry, std::span<const T> dy
   check_size("dy", dy.size(), geometry.y_size());
   check_size("weight", weight.size(), geometry.weight_size());
   check_size("dx", dx.size(), geometry.x_size());
-  if constexpr (std::same_as<T, float>)
+  if constexpr (std::same_as<T, float>) {
+    if (const auto forward = turned(geometry))
+      if (run_chunks(ConvolutionPass::Forward, *forward, dy, turned(geometry, weight), {}, dx))
+        return;
     if (run_chunks(ConvolutionPass::BackwardInput, geometry, dy, weight, {}, dx)) return;
+  }
   conv2d_backward_input_reference(geometry, dy, weight, dx);
 }
 
