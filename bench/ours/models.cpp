@@ -19,9 +19,9 @@ struct Cnn : Layer {
   Linear& head = add<Linear>("head", {.in = 64, .out = 10});
 
   Tensor forward(const Tensor& x) override {
-    Tensor h = relu(norm1(conv1(x)));
-    h = max_pool2d(relu(norm2(conv2(h))), 2);
-    h = relu(norm3(conv3(h)));
+    Tensor h = norm_relu(norm1, conv1(x));
+    h = max_pool2d(norm_relu(norm2, conv2(h)), 2);
+    h = norm_relu(norm3, conv3(h));
     return head(global_avg_pool2d(h));
   }
 };
@@ -47,7 +47,7 @@ struct BasicBlock : Layer {
   Layer* project_norm = nullptr;
 
   Tensor forward(const Tensor& x) override {
-    const Tensor branch = norm2(conv2(relu(norm1(conv1(x)))));
+    const Tensor branch = norm2(conv2(norm_relu(norm1, conv1(x))));
     return relu(branch + (project == nullptr ? x : (*project_norm)((*project)(x))));
   }
 };
@@ -70,7 +70,7 @@ struct ResNet : Layer {
   std::vector<BasicBlock*> blocks;
 
   Tensor forward(const Tensor& x) override {
-    Tensor h = relu(norm(conv(x)));
+    Tensor h = norm_relu(norm, conv(x));
     for (BasicBlock* block : blocks) h = (*block)(h);
     return head(global_avg_pool2d(h));
   }

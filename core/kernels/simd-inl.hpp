@@ -101,6 +101,12 @@ template <class V>
 HWY_INLINE V fnma(V a, V b, V c) {
   return hn::NegMulAdd(a, b, c);
 }
+/// u where a ReLU of y passes a gradient: not where y <= 0.
+template <class V>
+HWY_INLINE V gated(V u, V y) {
+  const V none = hn::Zero(hn::DFromV<V>());
+  return hn::IfThenElse(hn::Le(y, none), none, u);
+}
 
 /// Four vectors of partial sums: independent chains, so that an addition need not wait for the
 /// last.

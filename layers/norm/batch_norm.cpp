@@ -2,6 +2,8 @@
 
 #include <array>
 #include <steadygrad/core/error.hpp>
+#include <steadygrad/core/kernels/elementwise.hpp>
+#include <steadygrad/core/ops/elementwise.hpp>
 #include <steadygrad/core/state_update.hpp>
 #include <steadygrad/core/tape.hpp>
 #include <steadygrad/layers/norm/batch_norm_kernel.hpp>
@@ -19,18 +21,19 @@ using detail::elements;
 using detail::empty_if;
 using detail::writable;
 
-/// `constant`: the statistics did not come from x. Fixed at the forward, whatever mode is set
-/// later.
+/// `constant`: the statistics did not come from x; `relu`: y went through a ReLU. Fixed at the
+/// forward, whatever mode is set later.
 struct Cut {
   ColumnShape columns;
   bool constant;
+  bool relu = false;
 };
 
-Cut cut_of(const char* op, const Tensor& x, bool constant) {
+Cut cut_of(const char* op, const Tensor& x, bool constant, bool relu = false) {
   detail::check_norm_input(op, x);
   STEADY_CHECK(ShapeError, x.rank() >= 2 && x.dim(-1) >= 1,
                "{}: needs [..., C] of two axes or more, C >= 1; got x {}", op, describe(x));
-  return {{.rows = x.shape().numel(0, x.rank() - 1), .channels = x.dim(-1)}, constant};
+  return {{.rows = x.shape().numel(0, x.rank() - 1), .channels = x.dim(-1)}, constant, relu};
 }
 
 Tensor workspace(const Cut& cut) {
@@ -58,11 +61,31 @@ std::array<Tensor, 3> double_backward(const Cut& cut, const BackwardCall& call) 
                 {dy, x, weight, call.grad(0), call.grad(1), call.grad(2)}, {}, NoBackward{});
 }
 
-/// Gradients of (x, weight, bias), those that are needed.
-std::array<Tensor, 3> backward(const Cut& cut, const BackwardCall& call) {
+/// 1 where the ReLU behind the norm passes a gradient, else 0.
+Tensor gate(const Cut& cut, const BackwardCall& call) {
   const char* op = "batch_norm_backward";
-  const Tensor &dy = call.grad(), &x = call.saved(0), &weight = call.saved(1),
-               &stats = call.saved(2);
+  const Tensor &x = call.saved(0), &weight = call.saved(1), &stats = call.saved(2),
+               &bias = call.saved(3);
+  Tensor open = Tensor::ones(x.shape(), x.dtype());
+  Tensor y = Tensor::empty(x.shape(), x.dtype());
+  dispatch_float(op, x.dtype(), [&]<FloatElement T>() {
+    batch_norm_apply<T>(cut.columns, elements<T>(x), elements<T>(weight), elements<T>(bias),
+                        elements<T>(stats), writable<T>(y, op));
+    const std::span<T> passes = writable<T>(open, op);
+    kernels::unary_backward<T>(kernels::Unary::Relu, passes, y.data<T>(), passes);
+  });
+  return open;
+}
+
+/// Gradients of (x, weight, bias), those that are needed. Where they will be differentiated
+/// themselves, the ReLU's part is an operation of its own.
+std::array<Tensor, 3> backward(Cut cut, const BackwardCall& call) {
+  const char* op = "batch_norm_backward";
+  const bool apart = cut.relu && recording();
+  const Tensor dy = apart ? call.grad() * gate(cut, call) : call.grad();
+  cut.relu = cut.relu && !apart;
+  const Tensor &x = call.saved(0), &weight = call.saved(1), &stats = call.saved(2),
+               &bias = call.saved(3);
   Tensor dx = empty_if(call.needs(0), x.shape(), x.dtype());
   Tensor dweight = empty_if(call.needs(1), {cut.columns.channels}, x.dtype());
   Tensor dbias = empty_if(call.needs(2), {cut.columns.channels}, x.dtype());
@@ -71,7 +94,8 @@ std::array<Tensor, 3> backward(const Cut& cut, const BackwardCall& call) {
     const auto run = cut.constant ? &batch_norm_backward_frozen<T> : &batch_norm_backward<T>;
     run(cut.columns, elements<T>(x), elements<T>(dy), elements<T>(weight), elements<T>(stats),
         writable<T>(dx, op), writable<T>(dweight, op), writable<T>(dbias, op),
-        writable<double>(scratch, op));
+        writable<double>(scratch, op),
+        {cut.relu, cut.relu ? elements<T>(bias) : std::span<const T>()});
   });
   return record(op, std::array{dx, dweight, dbias}, {dy, x, weight}, {dy, x, weight, stats},
                 [cut](BackwardCall& second) {
@@ -85,12 +109,13 @@ std::array<Tensor, 3> backward(const Cut& cut, const BackwardCall& call) {
 /// Notes y; the statistics that it was made with stay with the tape's entry.
 Tensor record_forward(const char* op, const Cut& cut, Tensor y, const Tensor& x,
                       const Tensor& weight, const Tensor& bias, const Tensor& stats) {
-  return record(op, std::move(y), {x, weight, bias}, {x, weight, stats}, [cut](BackwardCall& call) {
-    auto [dx, dweight, dbias] = backward(cut, call);
-    call.give(0, std::move(dx));
-    call.give(1, std::move(dweight));
-    call.give(2, std::move(dbias));
-  });
+  return record(op, std::move(y), {x, weight, bias}, {x, weight, stats, cut.relu ? bias : Tensor{}},
+                [cut](BackwardCall& call) {
+                  auto [dx, dweight, dbias] = backward(cut, call);
+                  call.give(0, std::move(dx));
+                  call.give(1, std::move(dweight));
+                  call.give(2, std::move(dbias));
+                });
 }
 
 void check_parameters(const char* op, const Cut& cut, const Tensor& x, const Tensor& weight,
@@ -102,9 +127,10 @@ void check_parameters(const char* op, const Cut& cut, const Tensor& x, const Ten
 
 }  // namespace
 
-BatchNormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
+BatchNormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps,
+                           bool relu) {
   const char* op = "batch_norm";
-  const Cut cut = cut_of(op, x, false);
+  const Cut cut = cut_of(op, x, false, relu);
   check_parameters(op, cut, x, weight, bias, eps);
   STEADY_CHECK(ShapeError, cut.columns.rows != 1,
                "{}: batch statistics need more than one value per channel; got x {}; use larger "
@@ -119,7 +145,7 @@ BatchNormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& 
     dispatch_float(op, x.dtype(), [&]<FloatElement T>() {
       batch_norm_forward<T>(cut.columns, eps, elements<T>(x), elements<T>(weight),
                             elements<T>(bias), writable<T>(result.y, op), result.moments,
-                            writable<T>(stats, op), writable<double>(scratch, op));
+                            writable<T>(stats, op), writable<double>(scratch, op), relu);
     });
   }
   result.y = record_forward(op, cut, std::move(result.y), x, weight, bias, stats);
@@ -127,9 +153,9 @@ BatchNormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& 
 }
 
 Tensor batch_norm_eval(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
-                       const Tensor& weight, const Tensor& bias, double eps) {
+                       const Tensor& weight, const Tensor& bias, double eps, bool relu) {
   const char* op = "batch_norm_eval";
-  const Cut cut = cut_of(op, x, true);
+  const Cut cut = cut_of(op, x, true, relu);
   check_parameters(op, cut, x, weight, bias, eps);
   check_defined(op, "running_mean", running_mean);
   check_defined(op, "running_var", running_var);
@@ -143,7 +169,7 @@ Tensor batch_norm_eval(const Tensor& x, const Tensor& running_mean, const Tensor
     batch_norm_running_stats<T>(elements<T>(running_mean), elements<T>(running_var), eps,
                                 writable<T>(stats, op));
     batch_norm_apply<T>(cut.columns, elements<T>(x), elements<T>(weight), elements<T>(bias),
-                        elements<T>(stats), writable<T>(y, op));
+                        elements<T>(stats), writable<T>(y, op), relu);
   });
   return record_forward(op, cut, std::move(y), x, weight, bias, stats);
 }
@@ -173,17 +199,23 @@ void BatchNorm::on_clone(const Module& original) {
   sync_ = static_cast<const BatchNorm&>(original).sync_;
 }
 
-Tensor BatchNorm::forward(const Tensor& x) {
+Tensor BatchNorm::forward(const Tensor& x) { return normalize(x, false); }
+
+Tensor BatchNorm::with_relu(const Tensor& x) {
+  return run(x, [&](const Tensor& input) { return normalize(input, true); });
+}
+
+Tensor BatchNorm::normalize(const Tensor& x, bool relu) {
   detail::check_features("BatchNorm", x, o.features);
   if (o.track_running_stats && mode() != Mode::Train) {
-    return batch_norm_eval(x, running_mean, running_var, weight, bias, o.eps);
+    return batch_norm_eval(x, running_mean, running_var, weight, bias, o.eps, relu);
   }
   BatchNormResult result =
-      sync_ ? sync_batch_norm(x, weight, bias, o.eps) : batch_norm(x, weight, bias, o.eps);
+      sync_ ? sync_batch_norm(x, weight, bias, o.eps) : batch_norm(x, weight, bias, o.eps, relu);
   if (o.track_running_stats && mode() == Mode::Train && state_updates()) {
     update_statistics(result.moments);
   }
-  return result.y;
+  return sync_ && relu ? steady::relu(result.y) : result.y;
 }
 
 void BatchNorm::update_statistics(const std::vector<Moments>& moments) {

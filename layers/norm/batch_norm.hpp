@@ -23,15 +23,17 @@ struct BatchNormResult {
 /// stands inside the root. Changes nothing: running statistics are the module's. No rows at all is
 /// legal: y is empty, and the gradients of weight and bias are zero. First and second derivatives
 /// by x, weight and bias; a third is refused. Throws ShapeError for one value per channel (its
-/// variance says nothing), and when a parameter has another shape.
+/// variance says nothing), and when a parameter has another shape. With `relu` y is relu(y), to the
+/// bit, in the same passes forward and backward.
 [[nodiscard]] BatchNormResult batch_norm(const Tensor& x, const Tensor& weight = {},
-                                         const Tensor& bias = {}, double eps = 1e-5);
+                                         const Tensor& bias = {}, double eps = 1e-5,
+                                         bool relu = false);
 
 /// The same equation with given statistics, which are constants to the derivatives (eval, frozen).
 /// running_mean, running_var: [C]; they may not require a gradient (Error). Any number of rows.
 [[nodiscard]] Tensor batch_norm_eval(const Tensor& x, const Tensor& running_mean,
                                      const Tensor& running_var, const Tensor& weight = {},
-                                     const Tensor& bias = {}, double eps = 1e-5);
+                                     const Tensor& bias = {}, double eps = 1e-5, bool relu = false);
 
 /// Batch normalization with learned weight (ones at first) and bias (zeros) and running statistics.
 ///
@@ -66,6 +68,9 @@ class BatchNorm : public Layer {
   /// and step, all buffers unchanged. Without it a channel that is not finite spoils its own
   /// statistics for good, and no other's.
   Tensor forward(const Tensor& x) override;
+  /// relu(forward(x)) in one pass: a call like the call operator's, whose observers see the result
+  /// of the ReLU. norm_relu() is for norms of any kind.
+  Tensor with_relu(const Tensor& x);
   /// rstd_min, rstd_max: range of 1 / sqrt(var + eps) over the channels, of the statistics in use.
   /// normalized_mean, _std, _skewness, _kurtosis (3 for a normal distribution): moments of
   /// (x - mean) * rstd over all elements. With running statistics, as the forward left them:
@@ -90,6 +95,7 @@ class BatchNorm : public Layer {
   Tensor& num_batches_tracked;  ///< i64 scalar: training forwards that updated
 
  private:
+  Tensor normalize(const Tensor& x, bool relu);
   void update_statistics(const std::vector<Moments>& moments);
   void on_clone(const Module& original) override;
 

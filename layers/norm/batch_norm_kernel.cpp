@@ -56,11 +56,42 @@ class Lines {
   std::vector<T> values_;
 };
 
+/// The lines mean, scale and shift of y = (x - mean) * scale + shift.
+template <class T>
+Lines<T> affine_lines(std::span<const T> gamma, std::span<const T> beta, std::span<const T> stats) {
+  const std::int64_t channels = std::ssize(stats) / 3;
+  Lines<T> k(channels, 3);
+  for (std::int64_t c = 0; c < channels; ++c) {
+    const Channel<T> channel(stats, c);
+    const double scale = channel.rstd * at(gamma, c, 1);
+    k(0, c) = channel.mean;
+    k(1, c) = static_cast<T>(scale);
+    k(2, c) = static_cast<T>(at(beta, c, 0) - channel.low * scale);
+  }
+  return k;
+}
+
+/// Where the ReLU behind the norm passes a gradient: from the lines that made y.
+template <class T>
+struct Gate {
+  Lines<T> lines;
+  ColumnGate<T> columns = {};
+
+  Gate(const BatchNormRelu<T>& relu, std::span<const T> gamma, std::span<const T> stats)
+      : lines(relu.relu ? affine_lines<T>(gamma, relu.beta, stats) : Lines<T>(0, 0)) {
+    if (relu.relu) columns = {lines[1], lines[2]};
+  }
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
+  ~Gate() = default;
+};
+
 }  // namespace
 
 template <class T>
 void batch_norm_apply(const ColumnShape& shape, std::span<const T> x, std::span<const T> gamma,
-                      std::span<const T> beta, std::span<const T> stats, std::span<T> y) {
+                      std::span<const T> beta, std::span<const T> stats, std::span<T> y,
+                      bool relu) {
   const char* op = "batch_norm_apply";
   ColumnPlan::check(op, shape);
   check_span(op, "x", x.size(), shape.elements(), false);
@@ -68,22 +99,15 @@ void batch_norm_apply(const ColumnShape& shape, std::span<const T> x, std::span<
   check_span(op, "beta", beta.size(), shape.channels, true);
   check_span(op, "stats", stats.size(), 3 * shape.channels, false);
   check_span(op, "y", y.size(), shape.elements(), false);
-  Lines<T> k(shape.channels, 3);
-  for (std::int64_t c = 0; c < shape.channels; ++c) {
-    const Channel<T> channel(stats, c);
-    const double scale = channel.rstd * at(gamma, c, 1);
-    k(0, c) = channel.mean;
-    k(1, c) = static_cast<T>(scale);
-    k(2, c) = static_cast<T>(at(beta, c, 0) - channel.low * scale);
-  }
-  column_affine<T>(shape, {k[0], k[1], k[2]}, x, y);
+  const Lines<T> k = affine_lines<T>(gamma, beta, stats);
+  column_affine<T>(shape, {k[0], k[1], k[2]}, x, y, relu);
 }
 
 template <class T>
 void batch_norm_forward(const ColumnShape& shape, double eps, std::span<const T> x,
                         std::span<const T> gamma, std::span<const T> beta, std::span<T> y,
-                        std::span<Moments> moments, std::span<T> stats,
-                        std::span<double> workspace) {
+                        std::span<Moments> moments, std::span<T> stats, std::span<double> workspace,
+                        bool relu) {
   const char* op = "batch_norm_forward";
   ColumnPlan::check(op, shape);
   check_span(op, "gamma", gamma.size(), shape.channels, true);
@@ -92,14 +116,15 @@ void batch_norm_forward(const ColumnShape& shape, double eps, std::span<const T>
   check_span(op, "stats", stats.size(), 3 * shape.channels, false);
   column_moments<T>(shape, x, moments, workspace);
   batch_norm_stats<T>(moments, eps, stats);
-  batch_norm_apply<T>(shape, x, gamma, beta, stats, y);
+  batch_norm_apply<T>(shape, x, gamma, beta, stats, y, relu);
 }
 
 template <class T>
 void batch_norm_backward_input(const ColumnShape& shape, double count, std::span<const T> x,
                                std::span<const T> dy, std::span<const T> gamma,
                                std::span<const T> stats, std::span<const double> s1,
-                               std::span<const double> s2, std::span<T> dx) {
+                               std::span<const double> s2, std::span<T> dx,
+                               const BatchNormRelu<T>& relu) {
   const char* op = "batch_norm_backward_input";
   ColumnPlan::check(op, shape);
   check_span(op, "x", x.size(), shape.elements(), false);
@@ -109,6 +134,8 @@ void batch_norm_backward_input(const ColumnShape& shape, double count, std::span
   check_span(op, "s1", s1.size(), shape.channels, true);
   check_span(op, "s2", s2.size(), static_cast<std::int64_t>(s1.size()), false);
   check_span(op, "dx", dx.size(), shape.elements(), false);
+  check_span(op, "beta", relu.beta.size(), shape.channels, true);
+  const Gate<T> gate(relu, gamma, stats);
   Lines<T> k(shape.channels, 4);
   for (std::int64_t c = 0; c < shape.channels; ++c) {
     const Channel<T> channel(stats, c);
@@ -119,7 +146,7 @@ void batch_norm_backward_input(const ColumnShape& shape, double count, std::span
     k(2, c) = static_cast<T>(slope);
     k(3, c) = static_cast<T>(-scale * at(s1, c, 0) / count - slope * channel.low);
   }
-  column_gradient<T>(shape, {k[0], k[1], k[2], k[3]}, x, dy, dx);
+  column_gradient<T>(shape, {k[0], k[1], k[2], k[3]}, x, dy, dx, gate.columns);
 }
 
 namespace {
@@ -127,10 +154,12 @@ namespace {
 template <class T>
 void backward(const char* op, bool frozen, const ColumnShape& shape, std::span<const T> x,
               std::span<const T> dy, std::span<const T> gamma, std::span<const T> stats,
-              std::span<T> dx, std::span<T> dgamma, std::span<T> dbeta,
-              std::span<double> workspace) {
+              std::span<T> dx, std::span<T> dgamma, std::span<T> dbeta, std::span<double> workspace,
+              const BatchNormRelu<T>& relu) {
   ColumnPlan::check(op, shape);
   check_span(op, "gamma", gamma.size(), shape.channels, true);
+  check_span(op, "beta", relu.beta.size(), shape.channels, true);
+  check_span(op, "stats", stats.size(), 3 * shape.channels, false);
   check_span(op, "dx", dx.size(), shape.elements(), true);
   check_span(op, "dgamma", dgamma.size(), shape.channels, true);
   check_span(op, "dbeta", dbeta.size(), shape.channels, true);
@@ -139,7 +168,8 @@ void backward(const char* op, bool frozen, const ColumnShape& shape, std::span<c
   const std::span<double> s1 = workspace.last(2 * channels).first(channels);
   const std::span<double> s2 = workspace.last(channels);
   if (!frozen || !dgamma.empty() || !dbeta.empty()) {
-    column_sums<T>(shape, x, dy, stats, s1, s2, workspace);
+    const Gate<T> gate(relu, gamma, stats);
+    column_sums<T>(shape, x, dy, stats, s1, s2, workspace, gate.columns);
   }
   for (std::size_t c = 0; c < dgamma.size(); ++c) {
     dgamma[c] = static_cast<T>(s2[c] * static_cast<double>(stats[2 * channels + c]));
@@ -148,9 +178,9 @@ void backward(const char* op, bool frozen, const ColumnShape& shape, std::span<c
   if (dx.empty()) return;
   const auto rows = static_cast<double>(shape.rows);
   if (frozen) {
-    batch_norm_backward_input<T>(shape, rows, x, dy, gamma, stats, {}, {}, dx);
+    batch_norm_backward_input<T>(shape, rows, x, dy, gamma, stats, {}, {}, dx, relu);
   } else {
-    batch_norm_backward_input<T>(shape, rows, x, dy, gamma, stats, s1, s2, dx);
+    batch_norm_backward_input<T>(shape, rows, x, dy, gamma, stats, s1, s2, dx, relu);
   }
 }
 
@@ -159,42 +189,49 @@ void backward(const char* op, bool frozen, const ColumnShape& shape, std::span<c
 template <class T>
 void batch_norm_backward(const ColumnShape& shape, std::span<const T> x, std::span<const T> dy,
                          std::span<const T> gamma, std::span<const T> stats, std::span<T> dx,
-                         std::span<T> dgamma, std::span<T> dbeta, std::span<double> workspace) {
-  backward("batch_norm_backward", false, shape, x, dy, gamma, stats, dx, dgamma, dbeta, workspace);
+                         std::span<T> dgamma, std::span<T> dbeta, std::span<double> workspace,
+                         const BatchNormRelu<T>& relu) {
+  backward("batch_norm_backward", false, shape, x, dy, gamma, stats, dx, dgamma, dbeta, workspace,
+           relu);
 }
 
 template <class T>
 void batch_norm_backward_frozen(const ColumnShape& shape, std::span<const T> x,
                                 std::span<const T> dy, std::span<const T> gamma,
                                 std::span<const T> stats, std::span<T> dx, std::span<T> dgamma,
-                                std::span<T> dbeta, std::span<double> workspace) {
+                                std::span<T> dbeta, std::span<double> workspace,
+                                const BatchNormRelu<T>& relu) {
   backward("batch_norm_backward_frozen", true, shape, x, dy, gamma, stats, dx, dgamma, dbeta,
-           workspace);
+           workspace, relu);
 }
 
 template void batch_norm_apply(const ColumnShape&, std::span<const float>, std::span<const float>,
-                               std::span<const float>, std::span<const float>, std::span<float>);
+                               std::span<const float>, std::span<const float>, std::span<float>,
+                               bool);
 template void batch_norm_apply(const ColumnShape&, std::span<const double>, std::span<const double>,
-                               std::span<const double>, std::span<const double>, std::span<double>);
+                               std::span<const double>, std::span<const double>, std::span<double>,
+                               bool);
 template void batch_norm_forward(const ColumnShape&, double, std::span<const float>,
                                  std::span<const float>, std::span<const float>, std::span<float>,
-                                 std::span<Moments>, std::span<float>, std::span<double>);
+                                 std::span<Moments>, std::span<float>, std::span<double>, bool);
 template void batch_norm_forward(const ColumnShape&, double, std::span<const double>,
                                  std::span<const double>, std::span<const double>,
                                  std::span<double>, std::span<Moments>, std::span<double>,
-                                 std::span<double>);
+                                 std::span<double>, bool);
 template void batch_norm_backward_input(const ColumnShape&, double, std::span<const float>,
                                         std::span<const float>, std::span<const float>,
                                         std::span<const float>, std::span<const double>,
-                                        std::span<const double>, std::span<float>);
+                                        std::span<const double>, std::span<float>,
+                                        const BatchNormRelu<float>&);
 template void batch_norm_backward_input(const ColumnShape&, double, std::span<const double>,
                                         std::span<const double>, std::span<const double>,
                                         std::span<const double>, std::span<const double>,
-                                        std::span<const double>, std::span<double>);
+                                        std::span<const double>, std::span<double>,
+                                        const BatchNormRelu<double>&);
 #define STEADY_BACKWARD(name, T)                                                         \
   template void name(const ColumnShape&, std::span<const T>, std::span<const T>,         \
                      std::span<const T>, std::span<const T>, std::span<T>, std::span<T>, \
-                     std::span<T>, std::span<double>)
+                     std::span<T>, std::span<double>, const BatchNormRelu<T>&)
 STEADY_BACKWARD(batch_norm_backward, float);
 STEADY_BACKWARD(batch_norm_backward, double);
 STEADY_BACKWARD(batch_norm_backward_frozen, float);

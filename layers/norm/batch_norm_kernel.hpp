@@ -13,8 +13,9 @@
 // backward functions exist for both. An empty span stands for "absent": gamma 1, beta 0, an output
 // nobody needs. Outputs are assigned, never added to, and overlap no other argument. Sizes that do
 // not match throw ShapeError first. workspace: column_workspace(shape) doubles. Bits do not depend
-// on the number of threads. No function touches running statistics but batch_norm_running_update, a
-// pure function.
+// on the number of threads. With `relu` y = max(0, ...) in the same pass, and a backward function
+// takes beta to tell where that was 0. No function touches running statistics but
+// batch_norm_running_update, a pure function.
 
 namespace steady {
 
@@ -23,8 +24,8 @@ namespace steady {
 template <class T>
 void batch_norm_forward(const ColumnShape& shape, double eps, std::span<const T> x,
                         std::span<const T> gamma, std::span<const T> beta, std::span<T> y,
-                        std::span<Moments> moments, std::span<T> stats,
-                        std::span<double> workspace);
+                        std::span<Moments> moments, std::span<T> stats, std::span<double> workspace,
+                        bool relu = false);
 
 /// stats from moments (biased variance): with column_moments, merge_moments and batch_norm_apply
 /// the parts of batch_norm_forward, for statistics that span processes.
@@ -39,7 +40,8 @@ void batch_norm_running_stats(std::span<const T> running_mean, std::span<const T
 /// y from given stats: the whole forward of eval and frozen modes.
 template <class T>
 void batch_norm_apply(const ColumnShape& shape, std::span<const T> x, std::span<const T> gamma,
-                      std::span<const T> beta, std::span<const T> stats, std::span<T> y);
+                      std::span<const T> beta, std::span<const T> stats, std::span<T> y,
+                      bool relu = false);
 
 /// new = (1 - momentum) * running + momentum * batch, with the batch's mean and UNBIASED variance.
 /// new_mean may be running_mean and new_var running_var. Throws Error, before anything is written,
@@ -49,11 +51,19 @@ void batch_norm_running_update(std::span<const Moments> moments, double momentum
                                std::span<const T> running_mean, std::span<const T> running_var,
                                std::span<T> new_mean, std::span<T> new_var);
 
+/// What a backward has to know of a ReLU behind the norm.
+template <class T>
+struct BatchNormRelu {
+  bool relu = false;
+  std::span<const T> beta = {};
+};
+
 /// First derivative in train mode. dx, dgamma, dbeta may each be empty.
 template <class T>
 void batch_norm_backward(const ColumnShape& shape, std::span<const T> x, std::span<const T> dy,
                          std::span<const T> gamma, std::span<const T> stats, std::span<T> dx,
-                         std::span<T> dgamma, std::span<T> dbeta, std::span<double> workspace);
+                         std::span<T> dgamma, std::span<T> dbeta, std::span<double> workspace,
+                         const BatchNormRelu<T>& relu = {});
 
 /// The second half of batch_norm_backward, after column_sums: dx from s1 = sum of dy and
 /// s2 = sum of dy * (x - mean), both [channels], over `count` rows in all (rows of every process).
@@ -62,14 +72,16 @@ template <class T>
 void batch_norm_backward_input(const ColumnShape& shape, double count, std::span<const T> x,
                                std::span<const T> dy, std::span<const T> gamma,
                                std::span<const T> stats, std::span<const double> s1,
-                               std::span<const double> s2, std::span<T> dx);
+                               std::span<const double> s2, std::span<T> dx,
+                               const BatchNormRelu<T>& relu = {});
 
 /// First derivative in eval and frozen modes: the statistics are constants.
 template <class T>
 void batch_norm_backward_frozen(const ColumnShape& shape, std::span<const T> x,
                                 std::span<const T> dy, std::span<const T> gamma,
                                 std::span<const T> stats, std::span<T> dx, std::span<T> dgamma,
-                                std::span<T> dbeta, std::span<double> workspace);
+                                std::span<T> dbeta, std::span<double> workspace,
+                                const BatchNormRelu<T>& relu = {});
 
 /// Derivative of batch_norm_backward. ddx, ddgamma, ddbeta are the cotangents of its outputs dx,
 /// dgamma, dbeta (empty: zero); ddy, dx2, dgamma2 receive the gradients of its inputs dy, x, gamma

@@ -2,6 +2,7 @@
 #include <numeric>
 #include <steadygrad/core/kernels/stream.hpp>
 #include <steadygrad/layers/norm/column_apply_kernel.hpp>
+#include <steadygrad/layers/norm/column_coefficients_kernel.hpp>
 #include <steadygrad/layers/norm/column_lines_kernel.hpp>
 #include <steadygrad/layers/norm/row_stats.hpp>
 #include <type_traits>
@@ -62,7 +63,7 @@ HWY_INLINE void for_strips(const LineShape& s, Strip&& strip) {
   }
 }
 
-template <bool kStream, bool kAhead, class T>
+template <bool kStream, bool kAhead, bool kRelu, class T>
 HWY_FLATTEN void affine(const LineShape& s, const AffineLines<T>& w) {
   for_strips<T>(s, [&](std::int64_t line, std::int64_t lines, std::int64_t j, auto vectors,
                        auto part, std::int64_t distance) HWY_ATTR {
@@ -76,20 +77,39 @@ HWY_FLATTEN void affine(const LineShape& s, const AffineLines<T>& w) {
       for (int k = 0; k < Vectors; ++k) {
         if (kAhead || kStream) hwy::Prefetch(ahead + k * step);
         const Vec<T> d = hn::Sub(load(x + k * step, part), mean.part[k]);
-        put<kStream>(fma(d, scale.part[k], shift.part[k]), y + k * step, part);
+        Vec<T> v = fma(d, scale.part[k], shift.part[k]);
+        if constexpr (kRelu) v = hn::IfThenElse(hn::Lt(v, fill(T(0))), fill(T(0)), v);
+        put<kStream>(v, y + k * step, part);
       }
     }
   });
   end_stream<kStream>();
 }
 
-template <bool kStream, bool kAhead, class T>
+/// Coefficients that only some loops have.
+struct NoneHeld {};
+template <bool kHeld, class T, int kVectors>
+using MaybeHeld = std::conditional_t<kHeld, Held<T, kVectors>, NoneHeld>;
+template <bool kHeld, class T, int kVectors, class Part>
+HWY_INLINE MaybeHeld<kHeld, T, kVectors> maybe_held(const T* p, Part one) {
+  if constexpr (kHeld) {
+    return Held<T, kVectors>(p, one);
+  } else {
+    return NoneHeld{};
+  }
+}
+
+template <bool kStream, bool kAhead, bool kGate, class T>
 HWY_FLATTEN void gradient(const LineShape& s, const GradientLines<T>& w) {
   for_strips<T>(s, [&](std::int64_t line, std::int64_t lines, std::int64_t j, auto vectors,
                        auto part, std::int64_t distance) HWY_ATTR {
     constexpr int Vectors = vectors();
     const Held<T, Vectors> mean(w.mean + j, part), a(w.a + j, part), b(w.b + j, part),
         c(w.k + j, part);
+    const T *gate_scale = kGate ? w.gate.scale + j : nullptr,
+            *gate_shift = kGate ? w.gate.shift + j : nullptr;
+    [[maybe_unused]] const auto scale = maybe_held<kGate, T, Vectors>(gate_scale, part);
+    [[maybe_unused]] const auto shift = maybe_held<kGate, T, Vectors>(gate_shift, part);
     const std::int64_t step = lanes<T>(), first = line * s.stride + j;
     for (std::int64_t n = 0; n < lines; ++n) {
       const std::int64_t at = first + n * s.stride;
@@ -103,32 +123,43 @@ HWY_FLATTEN void gradient(const LineShape& s, const GradientLines<T>& w) {
         }
         const Vec<T> d = hn::Sub(load(x + k * step, part), mean.part[k]);
         const Vec<T> v = fma(b.part[k], d, c.part[k]);
-        put<kStream>(fma(a.part[k], load(dy + k * step, part), v), w.dx + at + k * step, part);
+        Vec<T> u = load(dy + k * step, part);
+        if constexpr (kGate) u = gated(u, fma(d, scale.part[k], shift.part[k]));
+        put<kStream>(fma(a.part[k], u, v), w.dx + at + k * step, part);
       }
     }
   });
   end_stream<kStream>();
 }
 
-template <class T>
-void run(const LineShape& shape, const AffineLines<T>& work) {
+template <bool kRelu, class T>
+void run_affine(const LineShape& shape, const AffineLines<T>& work) {
   const LineShape s = shape;      // copies, which no store
   const AffineLines<T> w = work;  // through y can change
   if (s.stream) {
-    w.ahead == nullptr ? affine<true, false>(s, w) : affine<true, true>(s, w);
+    w.ahead == nullptr ? affine<true, false, kRelu>(s, w) : affine<true, true, kRelu>(s, w);
   } else {
-    w.ahead == nullptr ? affine<false, false>(s, w) : affine<false, true>(s, w);
+    w.ahead == nullptr ? affine<false, false, kRelu>(s, w) : affine<false, true, kRelu>(s, w);
   }
 }
 template <class T>
-void run(const LineShape& shape, const GradientLines<T>& work) {
+void run(const LineShape& s, const AffineLines<T>& w) {
+  w.relu ? run_affine<true>(s, w) : run_affine<false>(s, w);
+}
+
+template <bool kGate, class T>
+void run_gradient(const LineShape& shape, const GradientLines<T>& work) {
   const LineShape s = shape;
   const GradientLines<T> w = work;
   if (s.stream) {
-    w.ahead == nullptr ? gradient<true, false>(s, w) : gradient<true, true>(s, w);
+    w.ahead == nullptr ? gradient<true, false, kGate>(s, w) : gradient<true, true, kGate>(s, w);
   } else {
-    w.ahead == nullptr ? gradient<false, false>(s, w) : gradient<false, true>(s, w);
+    w.ahead == nullptr ? gradient<false, false, kGate>(s, w) : gradient<false, true, kGate>(s, w);
   }
+}
+template <class T>
+void run(const LineShape& s, const GradientLines<T>& w) {
+  w.gate.scale == nullptr ? run_gradient<false>(s, w) : run_gradient<true>(s, w);
 }
 
 }  // namespace
@@ -146,6 +177,7 @@ HWY_AFTER_NAMESPACE();
 namespace steady {
 
 using detail::check_span;
+using detail::Coefficients;
 using detail::ColumnPlan;
 
 namespace {
@@ -185,20 +217,6 @@ template void gradient_lines(const LineShape&, const GradientLines<double>&);
 
 namespace {
 
-// The coefficients of a piece of a line, the channels repeated as they are in it. Aligned: a vector
-// that straddles two cache lines halves the speed of the loops that read these.
-template <class T>
-struct alignas(64) Coefficients {
-  T at[ColumnPlan::ColumnBlock];
-
-  Coefficients(const ColumnPlan& plan, std::span<const T> values, std::int64_t column,
-               std::int64_t columns) {
-    plan.for_channels(column, columns, [&](std::int64_t j, std::int64_t c) {
-      at[j] = values[static_cast<std::size_t>(c)];
-    });
-  }
-};
-
 template <class T>
 bool streams(const ColumnShape& shape, const ColumnPlan& plan, std::int64_t arrays, const T* out) {
   constexpr auto Size = static_cast<std::int64_t>(sizeof(T));
@@ -223,7 +241,7 @@ void for_pieces_and_rest(const ColumnPlan& plan, Body body) {
 
 template <class T>
 void column_affine(const ColumnShape& shape, const ColumnAffine<T>& c, std::span<const T> x,
-                   std::span<T> y) {
+                   std::span<T> y, bool relu) {
   const char* op = "column_affine";
   ColumnPlan::check(op, shape);
   check_span(op, "x", x.size(), shape.elements(), false);
@@ -240,13 +258,13 @@ void column_affine(const ColumnShape& shape, const ColumnAffine<T>& c, std::span
     const Coefficients<T> shift(plan, c.shift, column, columns);
     detail::affine_lines<T>(
         {plan.period, lines, columns, stream},
-        {x.data() + offset, nullptr, y.data() + offset, mean.at, scale.at, shift.at});
+        {x.data() + offset, nullptr, y.data() + offset, mean.at, scale.at, shift.at, relu});
   });
 }
 
 template <class T>
 void column_gradient(const ColumnShape& shape, const ColumnGradient<T>& c, std::span<const T> x,
-                     std::span<const T> dy, std::span<T> dx) {
+                     std::span<const T> dy, std::span<T> dx, const ColumnGate<T>& gate) {
   const char* op = "column_gradient";
   ColumnPlan::check(op, shape);
   check_span(op, "x", x.size(), shape.elements(), false);
@@ -256,6 +274,8 @@ void column_gradient(const ColumnShape& shape, const ColumnGradient<T>& c, std::
   check_span(op, "b", c.b.size(), shape.channels, false);
   check_span(op, "k", c.k.size(), shape.channels, false);
   check_span(op, "dx", dx.size(), shape.elements(), false);
+  check_span(op, "gate's scale", gate.scale.size(), shape.channels, true);
+  check_span(op, "gate's shift", gate.shift.size(), std::ssize(gate.scale), false);
   const ColumnPlan plan(shape);
   const bool stream = streams(shape, plan, 3, dx.data());
   for_pieces_and_rest(plan, [&](std::int64_t offset, std::int64_t lines, std::int64_t columns,
@@ -264,20 +284,23 @@ void column_gradient(const ColumnShape& shape, const ColumnGradient<T>& c, std::
     const Coefficients<T> a(plan, c.a, column, columns);
     const Coefficients<T> b(plan, c.b, column, columns);
     const Coefficients<T> k(plan, c.k, column, columns);
+    const detail::GateCoefficients<T> passes(plan, gate, column, columns);
     detail::gradient_lines<T>({plan.period, lines, columns, stream},
                               {x.data() + offset, dy.data() + offset, nullptr, nullptr,
-                               dx.data() + offset, mean.at, a.at, b.at, k.at});
+                               dx.data() + offset, mean.at, a.at, b.at, k.at, passes.lines()});
   });
 }
 
 template void column_affine(const ColumnShape&, const ColumnAffine<float>&, std::span<const float>,
-                            std::span<float>);
+                            std::span<float>, bool);
 template void column_affine(const ColumnShape&, const ColumnAffine<double>&,
-                            std::span<const double>, std::span<double>);
+                            std::span<const double>, std::span<double>, bool);
 template void column_gradient(const ColumnShape&, const ColumnGradient<float>&,
-                              std::span<const float>, std::span<const float>, std::span<float>);
+                              std::span<const float>, std::span<const float>, std::span<float>,
+                              const ColumnGate<float>&);
 template void column_gradient(const ColumnShape&, const ColumnGradient<double>&,
-                              std::span<const double>, std::span<const double>, std::span<double>);
+                              std::span<const double>, std::span<const double>, std::span<double>,
+                              const ColumnGate<double>&);
 
 }  // namespace steady
 #endif

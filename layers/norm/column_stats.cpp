@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <limits>
+#include <steadygrad/layers/norm/column_coefficients_kernel.hpp>
 #include <steadygrad/layers/norm/column_lines_kernel.hpp>
 #include <steadygrad/layers/norm/column_stats.hpp>
 #include <steadygrad/layers/norm/row_stats.hpp>
@@ -27,6 +28,8 @@ HWY_BEFORE_NAMESPACE();
 namespace steady {
 namespace HWY_NAMESPACE {
 namespace {
+
+using detail::GateLines;
 
 constexpr std::int64_t SumLines = 64;
 constexpr int StripVectors = 4;
@@ -136,16 +139,22 @@ HWY_FLATTEN void moments(const T* x, std::int64_t stride, std::int64_t lines, st
   }
 }
 
-template <class T, int kVectors, class P>
-HWY_INLINE void sums_strip(const T* x, const T* dy, const T* pivots, std::int64_t stride,
-                           std::int64_t n, P part, bool more, double* s1, double* s2) {
+template <bool kGate, class T, int kVectors, class P>
+HWY_INLINE void sums_strip(const T* x, const T* dy, const T* pivots, const GateLines<T>& gate,
+                           std::int64_t stride, std::int64_t n, P part, bool more, double* s1,
+                           double* s2) {
   HWY_ALIGN T first[kVectors * MaxLanes<T>] = {};
   HWY_ALIGN T second[kVectors * MaxLanes<T>] = {};
   const std::int64_t step = lanes<T>();
   Vec<T> pivot[kVectors], a[kVectors], b[kVectors];
+  Vec<T> scale[kGate ? kVectors : 1], shift[kGate ? kVectors : 1];
   for (int v = 0; v < kVectors; ++v) {
     pivot[v] = load(pivots + v * step, part);
     a[v] = b[v] = fill(T(0));
+    if constexpr (kGate) {
+      scale[v] = load(gate.scale + v * step, part);
+      shift[v] = load(gate.shift + v * step, part);
+    }
   }
   const std::int64_t width = width_of<T, kVectors>(part);
   for (std::int64_t line = 0; line < n; ++line) {
@@ -154,9 +163,11 @@ HWY_INLINE void sums_strip(const T* x, const T* dy, const T* pivots, std::int64_
       prefetch_next(dy + line * stride + width, step);
     }
     for (int v = 0; v < kVectors; ++v) {
-      const Vec<T> u = load(dy + line * stride + v * step, part);
+      Vec<T> u = load(dy + line * stride + v * step, part);
+      const Vec<T> d = hn::Sub(load(x + line * stride + v * step, part), pivot[v]);
+      if constexpr (kGate) u = gated(u, fma(d, scale[v], shift[v]));
       a[v] = hn::Add(a[v], u);
-      b[v] = fma(u, hn::Sub(load(x + line * stride + v * step, part), pivot[v]), b[v]);
+      b[v] = fma(u, d, b[v]);
     }
   }
   for (int v = 0; v < kVectors; ++v) {
@@ -169,14 +180,17 @@ HWY_INLINE void sums_strip(const T* x, const T* dy, const T* pivots, std::int64_
   }
 }
 
-template <class T>
-HWY_FLATTEN void sums(const T* x, const T* dy, const T* pivots, std::int64_t stride,
-                      std::int64_t lines, std::int64_t columns, double* s1, double* s2) {
+template <bool kGate, class T>
+HWY_FLATTEN void sums(const T* x, const T* dy, const T* pivots, const GateLines<T>& gate,
+                      std::int64_t stride, std::int64_t lines, std::int64_t columns, double* s1,
+                      double* s2) {
   for (std::int64_t line = 0; line < lines; line += SumLines) {
     const std::int64_t n = std::min(SumLines, lines - line);
     for_strips<T>(columns, [&](std::int64_t j, auto vectors, auto part, bool more) HWY_ATTR {
-      sums_strip<T, vectors()>(x + line * stride + j, dy + line * stride + j, pivots + j, stride, n,
-                               part, more, s1 + j, s2 + j);
+      const GateLines<T> here =
+          kGate ? GateLines<T>{gate.scale + j, gate.shift + j} : GateLines<T>{};
+      sums_strip<kGate, T, vectors()>(x + line * stride + j, dy + line * stride + j, pivots + j,
+                                      here, stride, n, part, more, s1 + j, s2 + j);
     });
   }
 }
@@ -191,13 +205,17 @@ void column_moments_f64(const double* x, std::int64_t stride, std::int64_t lines
                         std::int64_t columns, double* mean, double* m2) {
   moments(x, stride, lines, columns, mean, m2);
 }
-void column_sums_f32(const float* x, const float* dy, const float* pivots, std::int64_t stride,
-                     std::int64_t lines, std::int64_t columns, double* s1, double* s2) {
-  sums(x, dy, pivots, stride, lines, columns, s1, s2);
+void column_sums_f32(const float* x, const float* dy, const float* pivots,
+                     const GateLines<float>& gate, std::int64_t stride, std::int64_t lines,
+                     std::int64_t columns, double* s1, double* s2) {
+  gate.scale == nullptr ? sums<false>(x, dy, pivots, gate, stride, lines, columns, s1, s2)
+                        : sums<true>(x, dy, pivots, gate, stride, lines, columns, s1, s2);
 }
-void column_sums_f64(const double* x, const double* dy, const double* pivots, std::int64_t stride,
-                     std::int64_t lines, std::int64_t columns, double* s1, double* s2) {
-  sums(x, dy, pivots, stride, lines, columns, s1, s2);
+void column_sums_f64(const double* x, const double* dy, const double* pivots,
+                     const GateLines<double>& gate, std::int64_t stride, std::int64_t lines,
+                     std::int64_t columns, double* s1, double* s2) {
+  gate.scale == nullptr ? sums<false>(x, dy, pivots, gate, stride, lines, columns, s1, s2)
+                        : sums<true>(x, dy, pivots, gate, stride, lines, columns, s1, s2);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -209,6 +227,7 @@ namespace steady {
 
 using detail::check_span;
 using detail::ColumnPlan;
+using detail::GateLines;
 
 namespace {
 
@@ -236,18 +255,19 @@ template void moments_lines(const double*, std::int64_t, std::int64_t, std::int6
                             double*);
 
 template <class T>
-void sums_lines(const T* x, const T* dy, const T* pivots, std::int64_t stride, std::int64_t lines,
-                std::int64_t columns, double* s1, double* s2) {
+void sums_lines(const T* x, const T* dy, const T* pivots, const GateLines<T>& gate,
+                std::int64_t stride, std::int64_t lines, std::int64_t columns, double* s1,
+                double* s2) {
   if constexpr (std::is_same_v<T, float>) {
-    HWY_DYNAMIC_DISPATCH(column_sums_f32)(x, dy, pivots, stride, lines, columns, s1, s2);
+    HWY_DYNAMIC_DISPATCH(column_sums_f32)(x, dy, pivots, gate, stride, lines, columns, s1, s2);
   } else {
-    HWY_DYNAMIC_DISPATCH(column_sums_f64)(x, dy, pivots, stride, lines, columns, s1, s2);
+    HWY_DYNAMIC_DISPATCH(column_sums_f64)(x, dy, pivots, gate, stride, lines, columns, s1, s2);
   }
 }
-template void sums_lines(const float*, const float*, const float*, std::int64_t, std::int64_t,
-                         std::int64_t, double*, double*);
-template void sums_lines(const double*, const double*, const double*, std::int64_t, std::int64_t,
-                         std::int64_t, double*, double*);
+template void sums_lines(const float*, const float*, const float*, const GateLines<float>&,
+                         std::int64_t, std::int64_t, std::int64_t, double*, double*);
+template void sums_lines(const double*, const double*, const double*, const GateLines<double>&,
+                         std::int64_t, std::int64_t, std::int64_t, double*, double*);
 
 }  // namespace detail
 
@@ -347,7 +367,7 @@ void column_moments(const ColumnShape& shape, std::span<const T> x, std::span<Mo
 template <class T>
 void column_sums(const ColumnShape& shape, std::span<const T> x, std::span<const T> dy,
                  std::span<const T> stats, std::span<double> s1, std::span<double> s2,
-                 std::span<double> workspace) {
+                 std::span<double> workspace, const ColumnGate<T>& gate) {
   const char* op = "column_sums";
   ColumnPlan::check(op, shape);
   check_span(op, "x", x.size(), shape.elements(), false);
@@ -355,28 +375,37 @@ void column_sums(const ColumnShape& shape, std::span<const T> x, std::span<const
   check_span(op, "stats", stats.size(), 3 * shape.channels, false);
   check_span(op, "s1", s1.size(), shape.channels, false);
   check_span(op, "s2", s2.size(), shape.channels, false);
+  check_span(op, "gate's scale", gate.scale.size(), shape.channels, true);
+  check_span(op, "gate's shift", gate.shift.size(), std::ssize(gate.scale), false);
   check_span(op, "workspace", workspace.size(), column_workspace(shape), false);
   const ColumnPlan plan(shape);
   double* partials = workspace.data();
   plan.for_pieces(false, [&](std::int64_t chunk, std::int64_t line, std::int64_t lines,
                              std::int64_t column, std::int64_t columns) {
-    alignas(64) T pivots[ColumnPlan::ColumnBlock];
-    plan.for_channels(column, columns, [&](std::int64_t j, std::int64_t c) {
-      pivots[j] = stats[static_cast<std::size_t>(c)];
-    });
+    const detail::Coefficients<T> pivots(plan, stats, column, columns);
+    const detail::GateCoefficients<T> passes(plan, gate, column, columns);
     double* first = partials + chunk * 2 * plan.period + column;
     double* second = first + plan.period;
     std::fill_n(first, columns, 0.0);
     std::fill_n(second, columns, 0.0);
     const std::int64_t at = line * plan.period + column;
-    detail::sums_lines(x.data() + at, dy.data() + at, pivots, plan.period, lines, columns, first,
-                       second);
+    detail::sums_lines(x.data() + at, dy.data() + at, pivots.at, passes.lines(), plan.period, lines,
+                       columns, first, second);
   });
   for (std::int64_t chunk = 1; chunk < plan.chunks; ++chunk) {
     const double* next = partials + chunk * 2 * plan.period;
     for (std::int64_t j = 0; j < 2 * plan.period; ++j) partials[j] += next[j];
   }
   const std::int64_t rest = plan.lines * plan.period;
+  const std::int64_t rest_columns = plan.rest_rows * plan.channels;
+  T y[ColumnPlan::ColumnBlock];  // of the rest, by the kernel that made it in the forward
+  if (!gate.scale.empty() && rest_columns > 0) {
+    const detail::Coefficients<T> mean(plan, stats, 0, rest_columns);
+    const detail::GateCoefficients<T> passes(plan, gate, 0, rest_columns);
+    const GateLines<T> lines = passes.lines();
+    detail::affine_lines<T>({plan.period, 1, rest_columns},
+                            {x.data() + rest, nullptr, y, mean.at, lines.scale, lines.shift});
+  }
   for (std::int64_t c = 0; c < plan.channels; ++c) {
     const auto mean = static_cast<double>(stats[static_cast<std::size_t>(c)]);
     const auto low = static_cast<double>(stats[static_cast<std::size_t>(plan.channels + c)]);
@@ -386,6 +415,7 @@ void column_sums(const ColumnShape& shape, std::span<const T> x, std::span<const
       second += partials[plan.period + j];
     }
     for (std::int64_t i = rest + c; i < shape.elements(); i += plan.channels) {
+      if (!gate.scale.empty() && y[i - rest] <= T(0)) continue;
       const auto u = static_cast<double>(dy[static_cast<std::size_t>(i)]);
       first += u;
       second += u * (static_cast<double>(x[static_cast<std::size_t>(i)]) - mean);
@@ -401,10 +431,10 @@ template void column_moments(const ColumnShape&, std::span<const double>, std::s
                              std::span<double>);
 template void column_sums(const ColumnShape&, std::span<const float>, std::span<const float>,
                           std::span<const float>, std::span<double>, std::span<double>,
-                          std::span<double>);
+                          std::span<double>, const ColumnGate<float>&);
 template void column_sums(const ColumnShape&, std::span<const double>, std::span<const double>,
                           std::span<const double>, std::span<double>, std::span<double>,
-                          std::span<double>);
+                          std::span<double>, const ColumnGate<double>&);
 
 }  // namespace steady
 #endif

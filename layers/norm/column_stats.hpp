@@ -35,11 +35,19 @@ template <class T>
 void column_moments(const ColumnShape& shape, std::span<const T> x, std::span<Moments> moments,
                     std::span<double> workspace);
 
+/// Where a ReLU behind y = (x - mean) * scale + shift of every column lets a gradient through: not
+/// where y <= 0. scale, shift: [channels], both empty without a ReLU.
+template <class T>
+struct ColumnGate {
+  std::span<const T> scale, shift;
+};
+
 /// s1 = sum of dy and s2 = sum of dy * (x - mean) of every column, mean = stats line 0 + line 1.
+/// Behind the gate, whose mean is stats line 0, dy counts as 0.
 /// x, dy: [rows, channels]. stats: [3, channels]. s1, s2: [channels].
 template <class T>
 void column_sums(const ColumnShape& shape, std::span<const T> x, std::span<const T> dy,
                  std::span<const T> stats, std::span<double> s1, std::span<double> s2,
-                 std::span<double> workspace);
+                 std::span<double> workspace, const ColumnGate<T>& gate = {});
 
 }  // namespace steady

@@ -296,7 +296,8 @@ struct Backward {
   void column_sums(const T* x_n, const T* dy_n, const T* pivots,
                    const Columns<double, ColumnSums>& sums) const {
     for (const std::int64_t kind : {0, 1}) std::fill_n(sums[kind], plan.period, 0.0);
-    detail::sums_lines(x_n, dy_n, pivots, plan.period, plan.lines, plan.period, sums[0], sums[1]);
+    detail::sums_lines(x_n, dy_n, pivots, {}, plan.period, plan.lines, plan.period, sums[0],
+                       sums[1]);
     for (const std::int64_t kind : {0, 1}) {
       for (std::int64_t base = shape.channels; base < plan.period; base += shape.channels) {
         for (std::int64_t c = 0; c < shape.channels; ++c) sums[kind][c] += sums[kind][base + c];

@@ -1,0 +1,154 @@
+// BatchNorm and the ReLU behind it in one pass: the bits of the two operations, forward and
+// backward, and a second derivative of their composition.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <steadygrad/core/ops/elementwise.hpp>
+#include <steadygrad/core/parallel.hpp>
+#include <steadygrad/layers/norm/batch_norm.hpp>
+#include <steadygrad/layers/norm/layer_norm.hpp>
+#include <steadygrad/layers/norm/norm_relu.hpp>
+
+#include "tests/layers/norm/norm_testing.hpp"
+#include "tests/support/op_table.hpp"
+
+namespace steady {
+namespace {
+
+using namespace norm_testing;
+using namespace testing_support;
+using norm_testing::values;
+
+Tensor running(const Tensor& x) { return noise({3}, "running", 0).detached_copy(x.dtype()); }
+
+const bool Table =
+    register_ops("BatchNormRelu",
+                 {
+                     {.name = "batch",
+                      .f = [](Inputs in) { return batch_norm(in[0], in[1], in[2], 1e-5, true).y; },
+                      .inputs = {real({3, 5, 2}), real({2}), real({2})},
+                      .large = {real({300, 37}), real({37}), real({37})}},
+                     {.name = "no_parameters",
+                      .f = [](Inputs in) { return batch_norm(in[0], {}, {}, 1e-5, true).y; },
+                      .inputs = {real({7, 3})}},
+                     {.name = "eval",
+                      .f =
+                          [](Inputs in) {
+                            return batch_norm_eval(in[0], running(in[0]), square(running(in[0])),
+                                                   in[1], in[2], 1e-3, true);
+                          },
+                      .inputs = {real({7, 3}), real({3}), real({3})}},
+                 });
+
+/// y and the gradients of x, weight and bias, and the buffers afterwards.
+std::vector<Tensor> outcome(BatchNorm& norm, const Tensor& given, const Tensor& dy, bool fused) {
+  const Tensor x = given.detached_copy().set_requires_grad();
+  Tape tape;
+  const Tensor y = fused ? norm_relu(norm, x) : relu(norm(x));
+  const Gradients g = tape.backward(std::vector{y}, std::vector{dy});
+  std::vector<Tensor> result{y.detach(), g[x]};
+  for (const Tensor& p : {norm.weight, norm.bias})
+    if (p.defined()) result.push_back(g[p]);
+  if (norm.o.track_running_stats) {
+    result.push_back(norm.running_mean.detached_copy());
+    result.push_back(norm.running_var.detached_copy());
+  }
+  return result;
+}
+
+/// A norm whose gains have both signs, so that slopes do.
+std::unique_ptr<BatchNorm> make(const BatchNorm::Options& options, Dtype dtype) {
+  auto norm = std::make_unique<BatchNorm>(options);
+  norm->to(dtype);
+  for (const Parameter& p : norm->parameters()) {
+    Tensor value = p.value;
+    value.copy_from(noise(value.shape(), p.name, 0).detached_copy(dtype));
+  }
+  return norm;
+}
+
+TEST(NormRelu, HasTheBitsOfTheTwoOperationsForEveryShapeModeAndDtype) {
+  // Folded lines with and without rows left over, whole lines, blocks of columns, streamed stores.
+  const std::vector<std::pair<std::int64_t, std::int64_t>> shapes{
+      {2, 1}, {67, 3}, {1000, 16}, {333, 64}, {70, 1500}, {70000, 64}};
+  for (const Dtype dtype : {Dtype::F32, Dtype::F64})
+    for (const auto& [rows, width] : shapes) {
+      const Tensor x = noise({rows, width}, "x", 3).detached_copy(dtype);
+      const Tensor dy = noise({rows, width}, "dy", 0).detached_copy(dtype);
+      for (const Mode mode : {Mode::Train, Mode::Eval})
+        for (const bool affine : {true, false}) {
+          const BatchNorm::Options options{.features = width, .affine = affine};
+          const auto separate = make(options, dtype), fused = make(options, dtype);
+          for (BatchNorm* norm : {separate.get(), fused.get()})
+            if (mode == Mode::Eval) norm->eval();
+          const std::vector<Tensor> want = outcome(*separate, x, dy, false);
+          const std::vector<Tensor> got = outcome(*fused, x, dy, true);
+          ASSERT_EQ(got.size(), want.size());
+          for (std::size_t i = 0; i < got.size(); ++i)
+            EXPECT_TRUE(same_bits(got[i], want[i]))
+                << rows << " x " << width << ", tensor " << i << ", affine " << affine;
+        }
+    }
+}
+
+TEST(NormRelu, PassesNaNAsReluDoes) {
+  BatchNorm norm({.features = 2, .check_finite = false});
+  Tensor x = noise({5, 2}, "x", 0).detached_copy(Dtype::F32);
+  x.mutable_data<float>()[2] = std::numeric_limits<float>::quiet_NaN();
+  const Tensor y = norm_relu(norm, x);
+  for (std::size_t i = 0; i < 10; ++i)
+    EXPECT_EQ(std::isnan(y.data<float>()[i]), i % 2 == 0) << "element " << i;
+}
+
+TEST(NormRelu, BitsDoNotDependOnTheThreads) {
+  const int before = num_threads();
+  const Tensor x = noise({5000, 48}, "x", 3).detached_copy(Dtype::F32), dy = x * 0.5;
+  const auto run = [&](int threads) {
+    set_num_threads(threads);
+    return outcome(*make({.features = 48}, Dtype::F32), x, dy, true);
+  };
+  const std::vector<Tensor> want = run(1);
+  for (const int threads : {2, 3, 8}) {
+    const std::vector<Tensor> got = run(threads);
+    for (std::size_t i = 0; i < got.size(); ++i)
+      EXPECT_TRUE(same_bits(got[i], want[i])) << threads << " threads, tensor " << i;
+  }
+  set_num_threads(before);
+}
+
+/// Keeps the last result that it saw.
+struct Watcher : LayerObserver {
+  Tensor seen;
+  void on_enter(Layer&, const Tensor&) override {}
+  void on_result(Layer&, const Tensor&, const Tensor& y, const Measures&) override { seen = y; }
+  void on_leave(Layer&) noexcept override {}
+  void on_destroy(Layer&) noexcept override {}
+};
+
+TEST(NormRelu, ObserversSeeTheNorm) {
+  BatchNorm norm({.features = 4});
+  Watcher watcher;
+  norm.attach(watcher);
+  const Tensor y = norm_relu(norm, noise({6, 4}, "x", 0).detached_copy(Dtype::F32));
+  ASSERT_TRUE(watcher.seen.defined());
+  EXPECT_FALSE(same_bits(watcher.seen, y));
+  EXPECT_TRUE(same_bits(relu(watcher.seen), y));
+  norm.detach(watcher);
+}
+
+TEST(NormRelu, TakesNormsOfEveryKind) {
+  LayerNorm layer({.normalized_shape = {4}});
+  const Tensor x = noise({6, 4}, "x", 0).detached_copy(Dtype::F32);
+  EXPECT_TRUE(same_bits(norm_relu(layer, x), relu(layer(x))));
+}
+
+TEST(NormRelu, ThrowsWhatTheNormThrows) {
+  BatchNorm norm({.features = 4});
+  EXPECT_THROW((void)norm_relu(norm, noise({6, 3}, "x", 0)), ShapeError);
+  EXPECT_THROW((void)norm_relu(norm, noise({1, 4}, "x", 0).detached_copy(Dtype::F32)), ShapeError);
+  EXPECT_EQ(norm.num_batches_tracked.data<std::int64_t>()[0], 0);
+}
+
+}  // namespace
+}  // namespace steady
