@@ -70,8 +70,10 @@ Tensor Mlp::hidden(const Tensor& x) {
       return gelu(up_(x), Gelu::Tanh);
     case MlpKind::Relu:
       return relu(up_(x));
-    case MlpKind::SwiGlu:
-      return silu((*gate_)(x)) * up_(x);
+    case MlpKind::SwiGlu: {
+      const Tensor gate = (*gate_)(x);
+      return swiglu(gate, up_(x));
+    }
   }
   throw Error("Mlp: unknown kind");
 }

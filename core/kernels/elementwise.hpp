@@ -57,6 +57,17 @@ template <class T>
 void unary_second(Unary op, std::span<const T> saved, std::span<T> out, double p0 = 0,
                   double p1 = 0);
 
+/// A gated product y[i] = f(x[i]) * u[i], in one pass with the bits of the two operations; y may be
+/// x or u. Functions without options whose backward wants x, see saves_output.
+template <class T>
+void gated_product(Unary op, std::span<const T> x, std::span<const T> u, std::span<T> y);
+
+/// dx[i] = (dy[i] * u[i]) * f'(x[i]) and du[i] = dy[i] * f(x[i]); either may be empty. dx may be
+/// dy.
+template <class T>
+void gated_product_backward(Unary op, std::span<const T> dy, std::span<const T> x,
+                            std::span<const T> u, std::span<T> dx, std::span<T> du);
+
 enum class Binary {
   Add,
   Sub,

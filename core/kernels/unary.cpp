@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <array>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/kernels/elementwise.hpp>
 #include <steadygrad/core/kernels/unary_formulas.hpp>
@@ -122,6 +124,62 @@ void unary_second(Unary op, std::span<const T> saved, std::span<T> out, double p
   });
 }
 
+namespace {
+
+/// Elements whose intermediate results stay in the first-level cache.
+constexpr std::int64_t Strip = 2048;
+
+/// body(first, count) for strips of [0, size), in parallel.
+template <class Body>
+void for_gated_strips(std::int64_t size, const Body& body) {
+  parallel_for(size, Chunk, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; i += Strip)
+      body(static_cast<std::size_t>(i), static_cast<std::size_t>(std::min(Strip, end - i)));
+  });
+}
+
+}  // namespace
+
+template <class T>
+void gated_product(Unary op, std::span<const T> x, std::span<const T> u, std::span<T> y) {
+  check(op, x.size(), y.size(), 0, 0);
+  check(op, u.size(), y.size(), 0, 0);
+  for_gated_strips(std::ssize(y), [&](std::size_t first, std::size_t count) {
+    std::array<T, Strip> f;
+    unary<T>(op, x.subspan(first, count), std::span(f).first(count));
+    for (std::size_t i = 0; i < count; ++i) y[first + i] = f[i] * u[first + i];
+  });
+}
+
+template <class T>
+void gated_product_backward(Unary op, std::span<const T> dy, std::span<const T> x,
+                            std::span<const T> u, std::span<T> dx, std::span<T> du) {
+  check(op, x.size(), dy.size(), 0, 0);
+  check(op, u.size(), dy.size(), 0, 0);
+  if (!dx.empty()) check(op, dy.size(), dx.size(), 0, 0);
+  if (!du.empty()) check(op, dy.size(), du.size(), 0, 0);
+  for_gated_strips(std::ssize(dy), [&](std::size_t first, std::size_t count) {
+    std::array<T, Strip> buffer;
+    const std::span<T> f = std::span(buffer).first(count);
+    if (!du.empty()) {
+      unary<T>(op, x.subspan(first, count), f);
+      for (std::size_t i = 0; i < count; ++i) du[first + i] = dy[first + i] * f[i];
+    }
+    if (!dx.empty()) {
+      for (std::size_t i = 0; i < count; ++i) f[i] = dy[first + i] * u[first + i];
+      unary_backward<T>(op, f, x.subspan(first, count), dx.subspan(first, count), 0, 0);
+    }
+  });
+}
+
+template void gated_product(Unary, std::span<const float>, std::span<const float>,
+                            std::span<float>);
+template void gated_product(Unary, std::span<const double>, std::span<const double>,
+                            std::span<double>);
+template void gated_product_backward(Unary, std::span<const float>, std::span<const float>,
+                                     std::span<const float>, std::span<float>, std::span<float>);
+template void gated_product_backward(Unary, std::span<const double>, std::span<const double>,
+                                     std::span<const double>, std::span<double>, std::span<double>);
 template void unary(Unary, std::span<const float>, std::span<float>, double, double);
 template void unary(Unary, std::span<const double>, std::span<double>, double, double);
 template void unary_backward(Unary, std::span<const float>, std::span<const float>,

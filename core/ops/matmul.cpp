@@ -1,6 +1,5 @@
 #include <steadygrad/core/ops/matmul.hpp>
 
-#include <algorithm>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/kernels/gemm.hpp>
 #include <steadygrad/core/ops/check.hpp>

@@ -4,6 +4,7 @@
 #include <steadygrad/core/kernels/elementwise.hpp>
 #include <steadygrad/core/ops/check.hpp>
 #include <steadygrad/core/tape.hpp>
+#include <utility>
 
 namespace steady {
 namespace {
@@ -95,6 +96,41 @@ Tensor tanh(const Tensor& x) { return apply({Unary::Tanh}, x); }
 Tensor sigmoid(const Tensor& x) { return apply({Unary::Sigmoid}, x); }
 Tensor relu(const Tensor& x) { return apply({Unary::Relu}, x); }
 Tensor silu(const Tensor& x) { return apply({Unary::Silu}, x); }
+
+Tensor swiglu(const Tensor& gate, const Tensor& x) {
+  const char* op = "swiglu";
+  detail::check_float(op, "gate", gate);
+  check_defined(op, "x", x);
+  check_same_dtype(op, gate, x);
+  STEADY_CHECK(ShapeError, gate.shape() == x.shape(),
+               "swiglu: gate and x must have one shape; got gate {}, x {}", describe(gate),
+               describe(x));
+  Tensor y = Tensor::empty(x.shape(), x.dtype());
+  dispatch_float(op, x.dtype(), [&]<FloatElement T>() {
+    kernels::gated_product<T>(Unary::Silu, gate.data<T>(), x.data<T>(), y.mutable_data<T>(op));
+  });
+  return record(op, y, {gate, x}, {gate, x}, [op](BackwardCall& call) {
+    const Tensor &dy = call.grad(), &g = call.saved(0), &u = call.saved(1);
+    if (recording()) {  // in operations that can be differentiated once more
+      call.give(0, [&] { return backward({Unary::Silu}, dy * u, g); });
+      call.give(1, [&] { return dy * silu(g); });
+      return;
+    }
+    const bool in_place = dy.unique();  // dgate may have the memory of dy
+    Tensor dgate, dx;
+    if (call.needs(0)) dgate = in_place ? dy : Tensor::empty(dy.shape(), dy.dtype());
+    if (call.needs(1)) dx = Tensor::empty(dy.shape(), dy.dtype());
+    dispatch_float(op, dy.dtype(), [&]<FloatElement T>() {
+      const auto span = [&](Tensor& t) {
+        return t.defined() ? t.mutable_data<T>(op) : std::span<T>();
+      };
+      kernels::gated_product_backward<T>(Unary::Silu, dy.data<T>(), g.data<T>(), u.data<T>(),
+                                         span(dgate), span(dx));
+    });
+    call.give(0, std::move(dgate));
+    call.give(1, std::move(dx));
+  });
+}
 
 Tensor pow(const Tensor& x, double exponent) {
   return exponent == 2.0 ? square(x) : apply({Unary::Pow, exponent}, x);

@@ -47,6 +47,10 @@ const bool UnaryTable = register_ops(
         unary_row("sigmoid", sigmoid),
         unary_row("relu", relu, -2.0, 2.0, {0.0}),
         unary_row("silu", silu),
+        {.name = "swiglu",
+         .f = [](Inputs in) { return swiglu(in[0], in[1]); },
+         .inputs = {real({3, 4}), real({3, 4})},
+         .large = {real({300, 257}), real({300, 257})}},
         unary_row("gelu_erf", [](const Tensor& x) { return gelu(x); }),
         unary_row("gelu_tanh", [](const Tensor& x) { return gelu(x, Gelu::Tanh); }),
         unary_row("leaky_relu", [](const Tensor& x) { return leaky_relu(x, 0.1); }, -2.0, 2.0,
@@ -170,6 +174,40 @@ INSTANTIATE_TEST_SUITE_P(Ops, UnaryGolden,
                                          "reciprocal", "relu", "rsqrt", "sigmoid", "silu",
                                          "softplus", "sqrt", "square", "tanh"),
                          [](const auto& row) { return std::string(row.param); });
+
+TEST(SwiGlu, HasTheBitsOfSiluAndProductForwardAndBackward) {
+  for (const Dtype dtype : {Dtype::F32, Dtype::F64})
+    for (const std::int64_t n : {std::int64_t{1}, std::int64_t{4099}, std::int64_t{70001}}) {
+      const auto wave = [&](double frequency, double height) {
+        Tensor t = Tensor::empty({n}, Dtype::F64);
+        const std::span<double> values = t.mutable_data<double>();
+        for (std::size_t i = 0; i < values.size(); ++i)
+          values[i] = height * std::sin(frequency * static_cast<double>(i) + 1);
+        return t.detached_copy(dtype);
+      };
+      const auto run = [&](auto&& f) {
+        const Tensor gate = wave(1, 8).set_requires_grad(), x = wave(1.7, 3).set_requires_grad();
+        Tape tape;
+        const Tensor y = f(gate, x);
+        const Gradients g = tape.backward(std::vector{y}, std::vector{wave(0.3, 1)});
+        return std::vector{y.detach(), g[gate], g[x]};
+      };
+      const auto fused = run([](const Tensor& g, const Tensor& x) { return swiglu(g, x); });
+      const auto apart = run([](const Tensor& g, const Tensor& x) { return silu(g) * x; });
+      for (std::size_t i = 0; i < fused.size(); ++i)
+        dispatch_float("test", dtype, [&]<FloatElement T>() {
+          EXPECT_TRUE(std::ranges::equal(fused[i].data<T>(), apart[i].data<T>()))
+              << n << ", tensor " << i;
+        });
+    }
+}
+
+TEST(SwiGlu, RefusesOperandsThatDoNotMatch) {
+  const Tensor gate = Tensor::ones({3, 4});
+  EXPECT_THROW((void)swiglu(gate, Tensor::ones({4})), ShapeError);
+  EXPECT_THROW((void)swiglu(gate, Tensor::ones({3, 4}, Dtype::F64)), Error);
+  EXPECT_THROW((void)swiglu(gate, Tensor()), Error);
+}
 
 class BinaryGolden : public testing::TestWithParam<const char*> {};
 
