@@ -11,7 +11,7 @@ bench/run.sh [--peers] [PART...]   builds in build-bench/ and runs the parts, al
 bench/run.sh --help                this text
 
 --peers   libtorch beside ours: installs libtorch-dev, builds with -DSTEADY_BENCH_PEERS=ON
-Parts:    norms optimizer tape gemm train best memory scaling together
+Parts:    norms optimizer tape gemm convolution train best memory scaling together
           train     steps of the five configurations, libtorch with its default settings
           best      the same under the settings that make libtorch fastest
           memory    the high-water mark of each side in a process of its own, and of ours that
@@ -32,16 +32,16 @@ for argument in "$@"; do
       exit 0
       ;;
     --peers) peers=1 ;;
-    norms | optimizer | tape | gemm | train | best | memory | scaling | together)
+    norms | optimizer | tape | gemm | convolution | train | best | memory | scaling | together)
       parts+=("$argument")
       ;;
     *) steady_die "unknown argument '$argument'; see bench/run.sh --help" ;;
   esac
 done
-[ "${#parts[@]}" -gt 0 ] || parts=(norms optimizer tape gemm train best memory scaling together)
+[ "${#parts[@]}" -gt 0 ] || parts=(norms optimizer tape gemm convolution train best memory scaling together)
 
 steady_install "${steady_packages[@]}" ${peers:+libtorch-dev}
-steady_targets=(bench_norms bench_optimizer bench_tape bench_gemm bench_train bench_scaling)
+steady_targets=(bench_norms bench_optimizer bench_tape bench_gemm bench_convolution bench_train bench_scaling)
 [ -z "$peers" ] || steady_targets+=(bench_train_ours)
 steady_build build-bench -DSTEADY_BUILD_TESTS=OFF -DSTEADY_BUILD_EXAMPLES=OFF \
   ${peers:+-DSTEADY_BENCH_PEERS=ON}
@@ -52,7 +52,7 @@ mkdir -p "$results"
 export LC_ALL=C
 
 # Whatever the machine says about the libraries' kernels is not the user's default.
-unset OPENBLAS_CORETYPE OPENBLAS_NUM_THREADS OMP_NUM_THREADS OMP_WAIT_POLICY GLIBC_TUNABLES
+unset OPENBLAS_CORETYPE OPENBLAS_L2_SIZE OPENBLAS_NUM_THREADS OMP_NUM_THREADS OMP_WAIT_POLICY GLIBC_TUNABLES
 
 configs=(a b c d e)
 steps_of() { case $1 in a | b | c) echo 15 ;; *) echo 7 ;; esac }
@@ -84,6 +84,12 @@ part_gemm() {
   local threads
   for threads in 1 2; do
     "$bin/bench_gemm" --threads "$threads" --json "$results/gemm-$threads.json"
+  done
+}
+part_convolution() {
+  local threads
+  for threads in 1 2; do
+    "$bin/bench_convolution" --threads "$threads" --json "$results/convolution-$threads.json"
   done
 }
 part_train() { train train; }
