@@ -147,7 +147,8 @@ HWY_INLINE void sums_strip(const T* x, const T* dy, const T* pivots, const GateL
   HWY_ALIGN T second[kVectors * MaxLanes<T>] = {};
   const std::int64_t step = lanes<T>();
   Vec<T> pivot[kVectors], a[kVectors], b[kVectors];
-  Vec<T> scale[kGate ? kVectors : 1], shift[kGate ? kVectors : 1];
+  constexpr int Gates = std::max(1, kGate * kVectors);
+  Vec<T> scale[Gates], shift[Gates];
   for (int v = 0; v < kVectors; ++v) {
     pivot[v] = load(pivots + v * step, part);
     a[v] = b[v] = fill(T(0));

@@ -18,7 +18,6 @@ namespace {
 
 using namespace norm_testing;
 using namespace testing_support;
-using norm_testing::values;
 
 Tensor running(const Tensor& x) { return noise({3}, "running", 0).detached_copy(x.dtype()); }
 
