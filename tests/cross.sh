@@ -62,7 +62,8 @@ programs=(own_op own_norm own_layer)
 # shellcheck disable=SC2034  # read by steady_build
 steady_targets=(steadygrad "${programs[@]}")
 steady_build build-arm64/tree -DCMAKE_TOOLCHAIN_FILE="$steady_root/build-arm64/toolchain.cmake" \
-  -DSTEADY_BUILD_TESTS=OFF -DSTEADY_BUILD_BENCH=OFF -DSTEADY_EVENT_FILES=OFF
+  -DSTEADY_BUILD_TESTS=OFF -DSTEADY_BUILD_BENCH=OFF -DSTEADY_EVENT_FILES=OFF -DSTEADY_MPI=OFF \
+  -DSTEADY_UNITY=ON
 echo "cross: the library and ${programs[*]} compile and link for arm64"
 qemu=$(command -v qemu-aarch64 || command -v qemu-aarch64-static || true)
 [ -n "$qemu" ] || { echo "cross: not run, qemu-user is not installed"; exit 0; }

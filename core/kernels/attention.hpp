@@ -16,7 +16,7 @@ struct AttentionDropout {
   std::function<void(std::uint64_t first, std::span<std::uint32_t> words)> words{};
 };
 
-/// One call of scaled dot-product attention, token-major (no operand is ever permuted):
+/// One call of scaled dot-product attention, token-major (no operand is ever permuted as a whole):
 ///   q, y: [batch, queries, heads, width];  k, v: [batch, capacity, kv_heads, width].
 /// Query head h reads key head h / (heads / kv_heads). The first `keys` of the capacity are used.
 struct Attention {
@@ -36,7 +36,8 @@ struct Attention {
 /// y = D(softmax(scale q k^T)) v over the keys that a query sees, D the dropout; zeros where it
 /// sees none. lse: [batch, heads, queries], log(sum(exp(score))), -inf where there is no key; kept
 /// in double so that backward is exact to float rounding at large scores. Works in blocks of
-/// queries: the scores of one block are the largest thing in memory.
+/// queries: the scores of one block and the keys of one head, transposed (in backward the values
+/// too), are all that it needs in memory, for every thread.
 template <class T>
 void attention_forward(const Attention& a, std::span<const T> q, std::span<const T> k,
                        std::span<const T> v, std::span<T> y, std::span<double> lse);

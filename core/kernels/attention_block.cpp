@@ -1,7 +1,8 @@
+#include <steadygrad/core/kernels/attention_block.hpp>
+
 #include <algorithm>
 #include <concepts>
 #include <limits>
-#include <steadygrad/core/kernels/attention_block.hpp>
 #include <steadygrad/core/kernels/gemm.hpp>
 
 namespace steady::kernels {

@@ -297,6 +297,9 @@ template void conv2d_backward_weight<double>(const Conv2dGeometry&, std::span<co
 std::string_view conv2d_implementation(ConvolutionPass pass, const Conv2dGeometry& geometry,
                                        bool with_bias) {
   geometry.check();
+  if (pass == ConvolutionPass::BackwardInput)
+    if (const auto forward = turned(geometry))
+      return conv2d_implementation(ConvolutionPass::Forward, *forward, false);
   const Chunks chunks(pass, geometry, with_bias);
   return chunks.usable() ? chunks.whole_plan().implementation() : "reference";
 }

@@ -169,8 +169,9 @@ bool packed_product(GemmShape s, const float* a, const float* b, const float* bi
     float* packed = thread_scratch<Packed>().take<float>(part->packed_size()).data();
     part->pack(b + first * (s.transpose_b ? s.ldb : 1), packed);
     const float* added = bias == nullptr ? nullptr : bias + first;
-    parallel_for(part->blocks(), 1, [&](Index begin, Index end) {
-      for (Index block = begin; block < end; ++block) part->run(block, a, packed, added, c + first);
+    parallel_for(OnednnProduct::blocks(s.m), 1, [&](Index begin, Index end) {
+      for (Index block = begin; block < end; ++block)
+        part->run(s.m, block, a, packed, added, c + first);
     });
     first += width;
   }
@@ -268,8 +269,22 @@ template void gemm_bias(const GemmShape&, std::span<const float>, std::span<cons
 template void gemm_bias(const GemmShape&, std::span<const double>, std::span<const double>,
                         std::span<const double>, std::span<double>);
 
+namespace {
+
+void check_transpose(Index rows, Index columns, Index ldx, Index ldy) {
+  STEADY_CHECK(ShapeError,
+               std::max({rows, columns, ldx, ldy}) <= std::numeric_limits<blasint>::max() &&
+                   rows >= 1 && columns >= 1 && ldx >= columns && ldy >= rows,
+               "transpose: sizes must be at least 1 and fit the library's integer, rows must not "
+               "overlap; got {} rows, {} columns, ldx {}, ldy {}",
+               rows, columns, ldx, ldy);
+}
+
+}  // namespace
+
 void transpose(std::int64_t rows, std::int64_t columns, const float* x, std::int64_t ldx, float* y,
                std::int64_t ldy) {
+  check_transpose(rows, columns, ldx, ldy);
   cblas_somatcopy(CblasRowMajor, CblasTrans, static_cast<blasint>(rows),
                   static_cast<blasint>(columns), 1.0F, x, static_cast<blasint>(ldx), y,
                   static_cast<blasint>(ldy));
@@ -277,6 +292,7 @@ void transpose(std::int64_t rows, std::int64_t columns, const float* x, std::int
 
 void transpose(std::int64_t rows, std::int64_t columns, const double* x, std::int64_t ldx,
                double* y, std::int64_t ldy) {
+  check_transpose(rows, columns, ldx, ldy);
   cblas_domatcopy(CblasRowMajor, CblasTrans, static_cast<blasint>(rows),
                   static_cast<blasint>(columns), 1.0, x, static_cast<blasint>(ldx), y,
                   static_cast<blasint>(ldy));

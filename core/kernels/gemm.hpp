@@ -55,7 +55,8 @@ void gemm_bias(const GemmShape& shape, std::span<const T> a, std::span<const T> 
                std::span<const T> bias, std::span<T> c);
 
 /// y[j, i] = x[i, j] for i < rows, j < columns; the rows of x are ldx elements apart, those of y
-/// ldy. Sizes > 0 below 2^31. On the calling thread.
+/// ldy. On the calling thread. Throws ShapeError for sizes below 1, rows that overlap, and sizes
+/// beyond the library's integer.
 void transpose(std::int64_t rows, std::int64_t columns, const float* x, std::int64_t ldx, float* y,
                std::int64_t ldy);
 void transpose(std::int64_t rows, std::int64_t columns, const double* x, std::int64_t ldx,

@@ -289,14 +289,20 @@ struct OnednnProduct::Parts {
   Desc b, bias, packed;
   Step pack;
   Block whole, last;
-
-  [[nodiscard]] Index blocks() const { return (shape.m + rows - 1) / rows; }
 };
 
 namespace {
 
 /// Fewer rows leave threads without work, more of them gain nothing.
-[[nodiscard]] Index block_rows(Index m) { return m >= 2048 ? 256 : m >= 1024 ? 128 : 64; }
+[[nodiscard]] Index block_rows(Index m) {
+  return std::min<Index>(m, m >= 2048 ? 256 : m >= 1024 ? 128 : 64);
+}
+
+/// Rows of the last block.
+[[nodiscard]] Index last_rows(Index m) {
+  const Index rows = block_rows(m);
+  return m % rows == 0 ? rows : m % rows;
+}
 
 using Block = OnednnProduct::Parts::Block;
 
@@ -326,12 +332,11 @@ using Block = OnednnProduct::Parts::Block;
   const Desc any({s.k, s.n}, F32, dnnl::memory::format_tag::any);
   const Desc b({s.k, s.n}, F32,
                s.transpose_b ? dnnl::memory::dims{1, s.ldb} : dnnl::memory::dims{s.ldb, 1});
-  const Index rows = std::min(s.m, block_rows(s.m));
+  const Index rows = block_rows(s.m);
   const dnnl::matmul::primitive_desc whole = describe(s, rows, any, with_bias);
   if (!blocked(whole)) return nullptr;
   const Desc packed = whole.weights_desc();
-  const dnnl::matmul::primitive_desc last =
-      describe(s, s.m % rows == 0 ? rows : s.m % rows, packed, with_bias);
+  const dnnl::matmul::primitive_desc last = describe(s, last_rows(s.m), packed, with_bias);
   if (!blocked(last)) return nullptr;
   return std::make_unique<OnednnProduct::Parts>(OnednnProduct::Parts{
       s, rows, b, bias_of(s), packed, reorder(b, packed), block(whole), block(last)});
@@ -343,14 +348,17 @@ OnednnProduct::OnednnProduct(std::unique_ptr<const Parts> parts) : parts_(std::m
 OnednnProduct::~OnednnProduct() = default;
 
 std::shared_ptr<const OnednnProduct> OnednnProduct::find(const GemmShape& shape, bool with_bias) {
-  using Key = std::tuple<Index, Index, Index, bool, Index, Index, Index, bool>;
+  using Key = std::tuple<Index, Index, Index, Index, bool, Index, Index, Index, bool>;
   static Store<Key, OnednnProduct> store;
   const GemmShape& s = shape;
-  return store.get({s.m, s.n, s.k, s.transpose_b, s.lda, s.ldb, s.ldc, with_bias},
-                   [&] { return make(s, with_bias); });
+  return store.get(
+      {block_rows(s.m), last_rows(s.m), s.n, s.k, s.transpose_b, s.lda, s.ldb, s.ldc, with_bias},
+      [&] { return make(s, with_bias); });
 }
 
-std::int64_t OnednnProduct::blocks() const { return parts_->blocks(); }
+std::int64_t OnednnProduct::blocks(std::int64_t m) {
+  return (m + block_rows(m) - 1) / block_rows(m);
+}
 
 std::int64_t OnednnProduct::packed_size() const {
   return static_cast<Index>(parts_->packed.get_size() / sizeof(float));
@@ -361,10 +369,10 @@ void OnednnProduct::pack(const float* b, float* packed) const {
       "gemm", {{DNNL_ARG_FROM, wrap(parts_->b, b)}, {DNNL_ARG_TO, wrap(parts_->packed, packed)}});
 }
 
-void OnednnProduct::run(std::int64_t block, const float* a, const float* packed, const float* bias,
-                        float* c) const {
+void OnednnProduct::run(std::int64_t m, std::int64_t block, const float* a, const float* packed,
+                        const float* bias, float* c) const {
   const Parts& p = *parts_;
-  const Block& part = block + 1 == p.blocks() ? p.last : p.whole;
+  const Block& part = block + 1 == blocks(m) ? p.last : p.whole;
   const Index row = block * p.rows;
   std::unordered_map<int, dnnl::memory> arguments{
       {DNNL_ARG_SRC, wrap(part.a, a + row * p.shape.lda)},

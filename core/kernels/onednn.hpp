@@ -7,8 +7,7 @@
 #include <string>
 
 /// The library side of convolution and matrix product; onednn.cpp is the only file that sees
-/// oneDNN. Everything here runs on the calling thread alone, whatever the OpenMP settings
-/// are.
+/// oneDNN. Everything here runs on the calling thread alone, whatever the OpenMP settings are.
 namespace steady::kernels {
 
 /// C = alpha * op(A) * op(B) + beta * C, all leading dimensions given, sizes > 0.
@@ -26,20 +25,22 @@ void onednn_sgemm(const GemmShape& shape, float alpha, const float* a, const flo
 /// threads may run it at once.
 class OnednnProduct {
  public:
-  /// The product for exactly this shape, cut into blocks of rows, made once and kept. All leading
+  /// The product for this shape, cut into blocks of rows, made once and kept; products of another m
+  /// share it when their blocks, and what is left over, have the same size. All leading
   /// dimensions given, sizes > 0, A not transposed. Null where oneDNN has only the kernels that
   /// onednn_sgemm() reaches too (below AVX-512).
   [[nodiscard]] static std::shared_ptr<const OnednnProduct> find(const GemmShape& shape,
                                                                  bool with_bias);
 
-  /// Blocks of rows; their size depends on m alone.
-  [[nodiscard]] std::int64_t blocks() const;
+  /// Blocks of rows of a product of m; their size depends on m alone.
+  [[nodiscard]] static std::int64_t blocks(std::int64_t m);
   /// Elements of B in oneDNN's layout, its padding included.
   [[nodiscard]] std::int64_t packed_size() const;
   void pack(const float* b, float* packed) const;
-  /// One block; `a` and `c` are the whole matrices, `bias` [n] is as asked for in find().
-  void run(std::int64_t block, const float* a, const float* packed, const float* bias,
-           float* c) const;
+  /// One block of a product of m rows; `a` and `c` are the whole matrices, `bias` [n] is as asked
+  /// for in find().
+  void run(std::int64_t m, std::int64_t block, const float* a, const float* packed,
+           const float* bias, float* c) const;
 
   struct Parts;
   explicit OnednnProduct(std::unique_ptr<const Parts> parts);

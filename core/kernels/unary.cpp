@@ -154,6 +154,8 @@ void gated_product(Unary op, std::span<const T> x, std::span<const T> u, std::sp
 template <class T>
 void gated_product_backward(Unary op, std::span<const T> dy, std::span<const T> x,
                             std::span<const T> u, std::span<T> dx, std::span<T> du) {
+  STEADY_CHECK(Error, !saves_output(op), "{}: no gate; its slope is a function of its output",
+               name(op));
   check(op, x.size(), dy.size(), 0, 0);
   check(op, u.size(), dy.size(), 0, 0);
   if (!dx.empty()) check(op, dy.size(), dx.size(), 0, 0);

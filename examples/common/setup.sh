@@ -58,7 +58,8 @@ steady_install() {
 }
 
 # steady_build DIRECTORY [CMAKE ARGUMENT...]: configures once (again when STEADY_CMAKE_ARGS holds
-# extra arguments, from nothing when the arguments are others than last time) and builds in Release: the targets in steady_targets, or everything.
+# extra arguments, from nothing when the arguments are others than last time) and builds in Release:
+# the targets in steady_targets, or everything.
 steady_build() {
   local build=$steady_root/$1 generator=() extra=()
   shift

@@ -24,7 +24,7 @@ struct BatchNormResult {
 /// legal: y is empty, and the gradients of weight and bias are zero. First and second derivatives
 /// by x, weight and bias; a third is refused. Throws ShapeError for one value per channel (its
 /// variance says nothing), and when a parameter has another shape. With `relu` y is relu(y), to the
-/// bit, in the same passes forward and backward.
+/// bit, in the same passes forward and backward (for gradients that are finite).
 [[nodiscard]] BatchNormResult batch_norm(const Tensor& x, const Tensor& weight = {},
                                          const Tensor& bias = {}, double eps = 1e-5,
                                          bool relu = false);

@@ -70,6 +70,17 @@ TEST(AttentionKernel, BitsDoNotDependOnTheThreads) {
   expect_thread_independent([&] { return run<float>(a); });
 }
 
+// Blocks of a head are shared out among chunks of work that begin in the middle of it.
+TEST(AttentionKernel, ManyBlocksOfAHeadAreNearDouble) {
+  Attention a = problem(400, 400, 64);
+  a.batch = 1;
+  a.heads = 3;
+  a.kv_heads = 1;
+  const std::vector<double> want = run<double>(a);
+  expect_near(run<float>(a), want, 2e-5);
+  expect_thread_independent([&] { return run<float>(a); });
+}
+
 TEST(AttentionKernel, BuffersMustFit) {
   const Attention a = problem(2, 3, 4);
   std::vector<float> q(64), k(96), y(64);

@@ -157,6 +157,11 @@ const NamedGeometry Sweep[] = {
     {"groups2", {2, 5, 5, 4, 6, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 2}},  // CASES LS-17
     {"groups2_s2_dil2", {1, 8, 8, 4, 4, {3, 3}, {2, 2}, {1, 1}, {2, 2}, 2}},
     {"depthwise_times2", {2, 5, 6, 3, 6, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 3}},
+    // Of as many pixels as input gradients by a forward convolution take, where there is AVX-512.
+    {"many_k3_p0", {16, 10, 9, 16, 32, {3, 3}, {1, 1}, {0, 0}}},
+    {"many_k3_p2", {16, 10, 9, 16, 32, {3, 3}, {1, 1}, {2, 2}}},
+    {"many_asymmetric", {16, 10, 9, 16, 32, {3, 5}, {1, 1}, {0, 2}}},
+    {"many_k1", {16, 10, 9, 16, 32}},
     {"first_layer", {19, 10, 9, 1, 32, {3, 3}, {1, 1}, {1, 1}}},
     {"rgb", {9, 8, 8, 3, 16, {3, 3}, {1, 1}, {1, 1}}},
     {"odd_batch", {21, 7, 7, 16, 24, {3, 3}, {1, 1}, {1, 1}}},
@@ -273,6 +278,10 @@ TEST_F(Convolution, TheLibraryServesCommonGeometriesAndCanBeSwitchedOff) {  // C
       const bool bias = pass == ConvolutionPass::Forward;
       set_library_convolution(true);
       EXPECT_NE(conv2d_implementation(pass, g, bias), "reference") << g.groups;
+      const auto forward = conv2d_implementation(ConvolutionPass::Forward, g, false);
+      if (pass == ConvolutionPass::BackwardInput && g == image && forward.starts_with("brg")) {
+        EXPECT_EQ(conv2d_implementation(pass, g, bias), forward);
+      }
       set_library_convolution(false);
       EXPECT_EQ(conv2d_implementation(pass, g, bias), "reference");
     }

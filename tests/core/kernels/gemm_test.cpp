@@ -176,6 +176,18 @@ TYPED_TEST(Gemm, BiasOfEmptyAndOfWrongSizes) {
   EXPECT_EQ(c, (std::vector<T>{1, 2, 1, 2, 1, 2}));
 }
 
+TYPED_TEST(Gemm, TransposesAPartOfAMatrix) {
+  using T = TypeParam;
+  const std::vector<T> x = values<T>(Index{70} * 40, 1);  // rows of 40, of which 33 are taken
+  std::vector<T> y(Index{33} * 80, T(9));
+  transpose(70, 33, x.data(), 40, y.data(), 80);
+  for (std::size_t j = 0; j < 33; ++j)
+    for (std::size_t i = 0; i < 80; ++i)
+      ASSERT_EQ(y[j * 80 + i], i < 70 ? x[i * 40 + j] : T(9)) << i << ", " << j;
+  EXPECT_THROW(transpose(70, 33, x.data(), 32, y.data(), 80), ShapeError);
+  EXPECT_THROW(transpose(70, 33, x.data(), 40, y.data(), Index{1} << 31), ShapeError);
+}
+
 TYPED_TEST(Gemm, BitsOfAPackedOperandDependNeitherOnThreadsNorOnAnEnclosingLoop) {
   using T = TypeParam;
   const Problem<T> p(549, 70, 65, false, true, 0);

@@ -185,20 +185,30 @@ TEST(SwiGlu, HasTheBitsOfSiluAndProductForwardAndBackward) {
           values[i] = height * std::sin(frequency * static_cast<double>(i) + 1);
         return t.detached_copy(dtype);
       };
-      const auto run = [&](auto&& f) {
-        const Tensor gate = wave(1, 8).set_requires_grad(), x = wave(1.7, 3).set_requires_grad();
-        Tape tape;
-        const Tensor y = f(gate, x);
-        const Gradients g = tape.backward(std::vector{y}, std::vector{wave(0.3, 1)});
-        return std::vector{y.detach(), g[gate], g[x]};
-      };
-      const auto fused = run([](const Tensor& g, const Tensor& x) { return swiglu(g, x); });
-      const auto apart = run([](const Tensor& g, const Tensor& x) { return silu(g) * x; });
-      for (std::size_t i = 0; i < fused.size(); ++i)
-        dispatch_float("test", dtype, [&]<FloatElement T>() {
-          EXPECT_TRUE(std::ranges::equal(fused[i].data<T>(), apart[i].data<T>()))
-              << n << ", tensor " << i;
-        });
+      // The cotangent is the caller's, then one that nobody else has, then one of a y used twice;
+      // then only one operand wants a gradient, and last the operands are one.
+      for (int use = 0; use < 6; ++use) {
+        const auto run = [&](auto&& f) {
+          const Tensor gate = wave(1, 8).set_requires_grad(use != 3);
+          const Tensor x = use == 5 ? gate : wave(1.7, 3).set_requires_grad(use != 4);
+          Tape tape;
+          const Tensor y = f(gate, x);
+          const Tensor out = use == 0 ? y : use == 2 ? y * 0.5 + y : y * wave(0.7, 2);
+          const Gradients g = tape.backward(std::vector{out}, std::vector{wave(0.3, 1)});
+          std::vector<Tensor> result{y.detach()};
+          if (use != 3) result.push_back(g[gate]);
+          if (use != 4) result.push_back(g[x]);
+          return result;
+        };
+        const auto fused = run([](const Tensor& g, const Tensor& x) { return swiglu(g, x); });
+        const auto apart = run([](const Tensor& g, const Tensor& x) { return silu(g) * x; });
+        ASSERT_EQ(fused.size(), apart.size());
+        for (std::size_t i = 0; i < fused.size(); ++i)
+          dispatch_float("test", dtype, [&]<FloatElement T>() {
+            EXPECT_TRUE(std::ranges::equal(fused[i].data<T>(), apart[i].data<T>()))
+                << n << ", use " << use << ", tensor " << i;
+          });
+      }
     }
 }
 

@@ -75,10 +75,16 @@ TEST(NormRelu, HasTheBitsOfTheTwoOperationsForEveryShapeModeAndDtype) {
     for (const auto& [rows, width] : shapes) {
       const Tensor x = noise({rows, width}, "x", 3).detached_copy(dtype);
       const Tensor dy = noise({rows, width}, "dy", 0).detached_copy(dtype);
+      const std::vector<BatchNorm::Options> kinds{
+          {.features = width},
+          {.features = width, .affine = false},
+          {.features = width, .bias = false},
+          {.features = width, .track_running_stats = false},
+          {.features = width, .sync = true},
+      };
       for (const Mode mode : {Mode::Train, Mode::Eval})
-        for (const bool affine : {true, false}) {
-          const BatchNorm::Options options{.features = width, .affine = affine};
-          const auto separate = make(options, dtype), fused = make(options, dtype);
+        for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+          const auto separate = make(kinds[kind], dtype), fused = make(kinds[kind], dtype);
           for (BatchNorm* norm : {separate.get(), fused.get()})
             if (mode == Mode::Eval) norm->eval();
           const std::vector<Tensor> want = outcome(*separate, x, dy, false);
@@ -86,7 +92,7 @@ TEST(NormRelu, HasTheBitsOfTheTwoOperationsForEveryShapeModeAndDtype) {
           ASSERT_EQ(got.size(), want.size());
           for (std::size_t i = 0; i < got.size(); ++i)
             EXPECT_TRUE(same_bits(got[i], want[i]))
-                << rows << " x " << width << ", tensor " << i << ", affine " << affine;
+                << rows << " x " << width << ", tensor " << i << ", kind " << kind;
         }
     }
 }
@@ -136,10 +142,18 @@ TEST(NormRelu, ObserversSeeTheNorm) {
   norm.detach(watcher);
 }
 
+/// What derives from BatchNorm computes something else.
+struct Doubled : BatchNorm {
+  using BatchNorm::BatchNorm;
+  Tensor forward(const Tensor& x) override { return BatchNorm::forward(x) * 2.0; }
+};
+
 TEST(NormRelu, TakesNormsOfEveryKind) {
   LayerNorm layer({.normalized_shape = {4}});
+  Doubled doubled(BatchNorm::Options{.features = 4});
   const Tensor x = noise({6, 4}, "x", 0).detached_copy(Dtype::F32);
   EXPECT_TRUE(same_bits(norm_relu(layer, x), relu(layer(x))));
+  EXPECT_TRUE(same_bits(norm_relu(doubled, x), relu(doubled(x))));
 }
 
 TEST(NormRelu, ThrowsWhatTheNormThrows) {
