@@ -21,7 +21,6 @@
 namespace {
 
 using steady::Gradients;
-using steady::Optimizer;
 using steady::Parameter;
 using steady::Tensor;
 

@@ -37,7 +37,7 @@ struct Net : Layer {
   Layer& norm2 = add_norm("norm2", o.norm, 64);
   Conv2d& conv3 = add<Conv2d>("conv3", {.in = 64, .out = 64, .padding = 1, .bias = false});
   Layer& norm3 = add_norm("norm3", o.norm, 64);
-  Linear& head = add<Linear>("head", {.in = 7 * 7 * 64, .out = 10});
+  Linear& head = add<Linear>("head", {.in = std::int64_t{7} * 7 * 64, .out = 10});
 
   Tensor forward(const Tensor& x) override {
     Tensor h = max_pool2d(relu(norm1(conv1(x))), 2);

@@ -55,9 +55,10 @@ struct GradientAverager::State {
     if (now == laid_out) return;
     laid_out = now;
     buckets.clear();
-    const std::int64_t bytes = o.bucket_bytes > 0
-                                   ? o.bucket_bytes
-                                   : std::max<std::int64_t>(1 << 20, 65536 * communicator.size());
+    const std::int64_t bytes =
+        o.bucket_bytes > 0
+            ? o.bucket_bytes
+            : std::max(std::int64_t{1} << 20, std::int64_t{65536} * communicator.size());
     place.assign(parameters.size(), std::nullopt);
     for (const auto& [i, dtype] : now) {
       const auto n = static_cast<std::size_t>(parameters[i].value.numel());
