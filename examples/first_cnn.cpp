@@ -20,7 +20,7 @@ struct Cnn : Layer {
   Layer& norm1 = add_norm("norm1", o.norm, 32);
   Conv2d& conv2 = add<Conv2d>("conv2", {.in = 32, .out = 64, .padding = 1, .bias = false});
   Layer& norm2 = add_norm("norm2", o.norm, 64);
-  Linear& head = add<Linear>("head", {.in = 64 * 7 * 7, .out = 10});
+  Linear& head = add<Linear>("head", {.in = 3136, .out = 10});  // 7 x 7 x 64
 
   Tensor forward(const Tensor& x) override {  // x: [N, 28, 28, 1]
     Tensor h = max_pool2d(relu(norm1(conv1(x))), 2);

@@ -33,7 +33,7 @@ constexpr int Epochs = 2;
 /// A random 5 x 5 pattern, stretched to the image's size by linear interpolation.
 std::vector<double> pattern(Random& random) {
   constexpr int Cells = 5;
-  std::array<double, Cells * Cells> coarse{};
+  std::array<double, std::size_t{Cells} * Cells> coarse{};
   for (double& v : coarse) v = 1.5 * random.normal();
   std::vector<double> image(Side * Side);
   const auto place = [](std::int64_t i) { return double(i) * (Cells - 1) / double(Side - 1); };
@@ -43,8 +43,8 @@ std::vector<double> pattern(Random& random) {
       const int left = std::min(int(place(j)), Cells - 2);
       const double y = place(i) - top;
       const double x = place(j) - left;
-      const auto at = [&](int a, int b) { return coarse[std::size_t(a * Cells + b)]; };
-      image[std::size_t(i * Side + j)] =
+      const auto at = [&](int a, int b) { return coarse[std::size_t(a) * Cells + std::size_t(b)]; };
+      image[std::size_t(i) * Side + std::size_t(j)] =
           (1 - y) * ((1 - x) * at(top, left) + x * at(top, left + 1)) +
           y * ((1 - x) * at(top + 1, left) + x * at(top + 1, left + 1));
     }

@@ -85,7 +85,8 @@ Equilibrium equilibrium(const NormSpec& norm, std::uint64_t seed) {
     length += size;
     product += squared_norm(g) * size * size;
   }
-  constexpr double Count = Steps - Steps / 2;
+  constexpr int FirstHalf = Steps / 2;
+  constexpr double Count = Steps - FirstHalf;
   return {.angle = std::sqrt(squared_angle / Count) / std::sqrt(2 * Rate * Decay),
           .norm = length / Count / std::pow(Rate * product / Count / (2 * Decay), 0.25)};
 }
