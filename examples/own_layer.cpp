@@ -40,7 +40,7 @@ struct Model : Layer {
   Conv2d& conv = add<Conv2d>("conv", {.in = 1, .out = 16, .padding = 1, .bias = false});
   Layer& norm = add_norm("norm", NormSpec::parse("batch"), 16);
   SqueezeExcite& excite = add<SqueezeExcite>("excite", {.channels = 16});
-  Linear& head = add<Linear>("head", {.in = 16 * 7 * 7, .out = 10});
+  Linear& head = add<Linear>("head", {.in = 784, .out = 10});  // 7 x 7 x 16
 
   Tensor forward(const Tensor& x) override {
     return head(flatten(max_pool2d(excite(relu(norm(conv(x)))), 4), 1));
