@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <functional>
 #include <steadygrad/steadygrad.hpp>
 
@@ -25,8 +26,8 @@ Scaling scaling_of(const Tensor& x, std::int64_t f, const std::string& input) {
   if (input == "raw") return {};
   const auto values = x.data<float>();
   const auto n = static_cast<double>(x.dim(0));
-  double low = INFINITY;
-  double high = -INFINITY;
+  double low = std::numeric_limits<double>::infinity();
+  double high = -std::numeric_limits<double>::infinity();
   double sum = 0;
   const auto each = [&](auto&& use) {
     for (auto i = static_cast<std::size_t>(f); i < values.size();

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -144,8 +145,8 @@ std::string gradient_chart(const StudyResults& results) {
   std::string chart;
   for (const Answer& answer : results.answers) {
     if (answer.question.figure != "profile" || answer.results.empty()) continue;
-    double low = INFINITY;
-    double high = -INFINITY;
+    double low = std::numeric_limits<double>::infinity();
+    double high = -std::numeric_limits<double>::infinity();
     std::vector<std::pair<std::string, Profile>> lines;
     const std::vector<const Result*> deepest = answer.deepest();
     for (const Result* r : deepest) {
