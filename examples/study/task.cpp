@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <functional>
+#include <limits>
 #include <steadygrad/steadygrad.hpp>
 
 #include "examples/common/digits.hpp"
