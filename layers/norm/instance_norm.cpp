@@ -41,7 +41,8 @@ const InstanceNorm::Options& checked(const InstanceNorm::Options& o) {
 /// variance is the average of theirs.
 std::vector<Moments> average(std::span<const Moments> moments, std::size_t channels) {
   std::vector<Moments> result(channels);
-  const auto samples = static_cast<double>(moments.size() / channels);
+  const std::size_t count = moments.size() / channels;
+  const auto samples = static_cast<double>(count);
   for (std::size_t i = 0; i < moments.size(); ++i) {
     Moments& total = result[i % channels];
     total.n = moments[i].n;
