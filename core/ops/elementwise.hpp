@@ -83,8 +83,8 @@ enum class Gelu { Erf, Tanh };
 [[nodiscard]] Tensor gelu(const Tensor& x, Gelu form = Gelu::Erf);
 /// x * sigmoid(x)
 [[nodiscard]] Tensor silu(const Tensor& x);
-/// silu(gate) * x, to the bit, in one pass; nothing but its inputs is kept for backward. Shapes and
-/// dtypes are equal (ShapeError, DtypeError).                            [Shazeer 2020, eq. 5]
+/// silu(gate) * x, to the bit, in one pass; nothing but its inputs is kept for backward. Throws
+/// ShapeError unless shapes and dtypes are equal.                        [Shazeer 2020, eq. 5]
 [[nodiscard]] Tensor swiglu(const Tensor& gate, const Tensor& x);
 /// log(1 + exp(beta x)) / beta, and x itself where beta x > threshold. Throws Error unless beta >
 /// 0.
