@@ -112,86 +112,155 @@ HWY_INLINE RowStats<T> row_statistics(const T* x, std::int64_t width, double inv
           static_cast<T>(1.0 / std::sqrt((var < 0 ? 0 : var) + eps))};  // a NaN stays one
 }
 
-// The sums of a row, through the same pieces as normalized_row: no row's bits depend on its place.
 template <bool kSum, bool kLarge, class T>
 HWY_INLINE Shifted row_sums(const LayerNormForward<T>& a, std::int64_t r) {
-  Shifted sums{0, 0};
   const InputRow<kSum, T> x(a, r);
   const Vec<T> pivot = fill(x.first());
-  for_pieces<T>(a.width, a.period, [&](Piece p) HWY_ATTR {
-    Sum<T> c, q;
-    for_vectors<T>(p.n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
-      if (kLarge) x.fetch(p.i + j + Ahead);
-      const Vec<T> d = keep<T>(hn::Sub(x.at(p.i + j, part), pivot), part);
-      c.add(k, d);
-      q.add_product(k, d, d);
-    });
-    sums.c += static_cast<double>(c.total());
-    sums.q += static_cast<double>(q.total());
+  Sum<T> c, q;
+  for_vectors<T>(a.width, [&](std::int64_t j, auto part, int k) HWY_ATTR {
+    if (kLarge) x.fetch(j + Ahead);
+    const Vec<T> d = keep<T>(hn::Sub(x.at(j, part), pivot), part);
+    c.add(k, d);
+    q.add_product(k, d, d);
   });
-  return sums;
+  return {static_cast<double>(c.total()), static_cast<double>(q.total())};
 }
 
-// Normalizes a piece of row r and adds that of row `next` to its sums: reads and writes of memory
-// overlap.
+// Normalizes row r and sums row `next`, in one loop.
 template <bool kSum, bool kLarge, class T>
-HWY_INLINE void normalized_piece(const LayerNormForward<T>& a, std::int64_t r, std::int64_t next,
-                                 const RowStats<T>& stats, Piece p, std::int64_t ahead,
-                                 Shifted& sums) {
-  const T* x = a.x + r * a.width + p.i;
-  T* y = a.y + r * a.width + p.i;
+HWY_INLINE Shifted normalized_row(const LayerNormForward<T>& a, std::int64_t r, std::int64_t next,
+                                  const RowStats<T>& stats) {
+  const T* x = a.x + r * a.width;
+  T* y = a.y + r * a.width;
   const InputRow<kSum, T> next_x(a, next);
   const std::int64_t gamma_mask = a.gains.gamma_mask, beta_mask = a.gains.beta_mask;
-  const T* gamma = a.gains.gamma + ((first_gain(a, r) + p.at) & gamma_mask);
-  const T* beta = a.gains.beta + ((first_gain(a, r) + p.at) & beta_mask);
+  const T* gamma = a.gains.gamma + (first_gain(a, r) & gamma_mask);
+  const T* beta = a.gains.beta + (first_gain(a, r) & beta_mask);
   const Vec<T> mean = fill(stats.mean), rstd = fill(stats.rstd);
   const Vec<T> low = fill(-stats.mean_lo * stats.rstd);
   const Vec<T> pivot = fill(next_x.first());
   Sum<T> c, q;
-  for_vectors<T>(p.n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
+  for_vectors<T>(a.width, [&](std::int64_t j, auto part, int k) HWY_ATTR {
     const Vec<T> xhat = fma(hn::Sub(load(x + j, part), mean), rstd, low);
     const Vec<T> g = load(gamma + (j & gamma_mask), part);
     put<kLarge && !kSum>(fma(xhat, g, load(beta + (j & beta_mask), part)), y + j, part);
-    if (kLarge) next_x.fetch(p.i + j + ahead);
-    const Vec<T> d = keep<T>(hn::Sub(next_x.at(p.i + j, part), pivot), part);
+    if (kLarge) next_x.fetch(j + Ahead);
+    const Vec<T> d = keep<T>(hn::Sub(next_x.at(j, part), pivot), part);
     c.add(k, d);
     q.add_product(k, d, d);
   });
-  sums.c += static_cast<double>(c.total());
-  sums.q += static_cast<double>(q.total());
+  return {static_cast<double>(c.total()), static_cast<double>(q.total())};
 }
 
+template <class T>
+HWY_INLINE RowStats<T> finished_row(const LayerNormForward<T>& a, std::int64_t r, double inverse,
+                                    const Shifted& sums) {
+  const RowStats<T> stats = row_statistics(a.x + r * a.width, a.width, inverse, a.eps, sums);
+  if (a.stats != nullptr) {
+    T* s = a.stats + 3 * r;
+    s[0] = stats.mean;
+    s[1] = stats.mean_lo;
+    s[2] = stats.rstd;
+  }
+  return stats;
+}
+
+/// For walk_short.
 template <bool kSum, bool kLarge, class T>
-HWY_FLATTEN void forward_rows(const LayerNormForward<T>& a, std::int64_t begin, std::int64_t end) {
-  const std::int64_t together = rows_in_turn<T>(a.width, a.width);
-  const double inverse = 1.0 / static_cast<double>(a.width);
+struct ShortForward {
+  const LayerNormForward<T>& a;
+  double inverse;
   Shifted sums[MostTogether] = {};
-  RowStats<T> stats[MostTogether];
-  for (std::int64_t r = begin; r < std::min(begin + together, end); ++r) {
-    sums[r - begin] = row_sums<kSum, kLarge>(a, r);
+  RowStats<T> stats[MostTogether] = {};
+
+  HWY_INLINE void sum(std::int64_t r, std::int64_t slot) {
+    sums[slot] = row_sums<kSum, kLarge>(a, r);
   }
-  for (std::int64_t first = begin; first < end; first += together) {
-    const std::int64_t rows = std::min(together, end - first);
-    for (std::int64_t k = 0; k < rows; ++k) {
-      stats[k] = row_statistics(a.x + (first + k) * a.width, a.width, inverse, a.eps, sums[k]);
-      sums[k] = {0, 0};
-    }
-    for_pieces<T>(a.width, a.period, [&](Piece p) HWY_ATTR {
-      for (std::int64_t k = 0; k < rows; ++k) {
-        const std::int64_t r = first + k;
-        const std::int64_t next = r + together < end ? r + together : r;
-        normalized_piece<kSum, kLarge>(a, r, next, stats[k], p, ahead_of(p, k, rows, a.width),
-                                       sums[k]);
-      }
+  HWY_INLINE void finish(std::int64_t r, std::int64_t slot) {
+    stats[slot] = finished_row(a, r, inverse, sums[slot]);
+  }
+  HWY_INLINE void write(std::int64_t r, std::int64_t slot, std::int64_t next,
+                        std::int64_t next_slot) {
+    sums[next_slot] = normalized_row<kSum, kLarge>(a, r, next, stats[slot]);
+  }
+};
+
+/// Adds a piece of kRows rows from r on to their sums.
+template <bool kSum, int kRows, class T>
+HWY_INLINE void sum_wide(const LayerNormForward<T>& a, std::int64_t r, Piece p, Shifted* sums) {
+  for (int k = 0; k < kRows; ++k) {
+    const InputRow<kSum, T> x(a, r + k);
+    const Vec<T> pivot = fill(x.first());
+    Sum<T> c, q;
+    for_vectors<T>(p.n, [&](std::int64_t j, auto part, int v) HWY_ATTR {
+      const Vec<T> d = keep<T>(hn::Sub(x.at(p.i + j, part), pivot), part);
+      c.add(v, d);
+      q.add_product(v, d, d);
     });
-    for (std::int64_t k = 0; k < rows && a.stats != nullptr; ++k) {
-      T* s = a.stats + 3 * (first + k);
-      s[0] = stats[k].mean;
-      s[1] = stats[k].mean_lo;
-      s[2] = stats[k].rstd;
-    }
+    sums[k].c += static_cast<double>(c.total());
+    sums[k].q += static_cast<double>(q.total());
   }
+}
+
+/// Normalizes a piece of row r.
+template <bool kSum, bool kLarge, class T>
+HWY_INLINE void write_wide(const LayerNormForward<T>& a, std::int64_t r, Piece p,
+                           const RowStats<T>& stats) {
+  const T* x = a.x + r * a.width + p.i;
+  T* y = a.y + r * a.width + p.i;
+  const InputRow<kSum, T> ahead(a, r + WideForwardRows);
+  const std::int64_t gamma_mask = a.gains.gamma_mask, beta_mask = a.gains.beta_mask;
+  const std::int64_t first = first_gain(a, r) + p.at;
+  const T* gamma = a.gains.gamma + (first & gamma_mask);
+  const T* beta = a.gains.beta + (first & beta_mask);
+  const Vec<T> mean = fill(stats.mean), rstd = fill(stats.rstd);
+  const Vec<T> low = fill(-stats.mean_lo * stats.rstd);
+  for_vectors<T>(p.n, [=](std::int64_t j, auto part, int) HWY_ATTR {
+    if (kLarge) ahead.fetch(p.i + j);
+    const Vec<T> xhat = fma(hn::Sub(load(x + j, part), mean), rstd, low);
+    const Vec<T> g = load(gamma + (j & gamma_mask), part);
+    put<kLarge && !kSum>(fma(xhat, g, load(beta + (j & beta_mask), part)), y + j, part);
+  });
+}
+
+/// For walk_wide.
+template <bool kSum, bool kLarge, class T>
+struct WideForward {
+  static constexpr int Rows = WideForwardRows;
+  const LayerNormForward<T>& a;
+  double inverse;
+  Shifted sums[Rows] = {};
+  RowStats<T> stats[Rows] = {};
+
+  template <int kRows>
+  HWY_INLINE void sum(std::int64_t r, std::int64_t slot, Piece p) {
+    sum_wide<kSum, kRows>(a, r, p, sums + slot);
+  }
+  HWY_INLINE void finish(std::int64_t r, std::int64_t slot) {
+    stats[slot] = finished_row(a, r, inverse, sums[slot]);
+    sums[slot] = {0, 0};
+  }
+  HWY_INLINE void write(std::int64_t r, std::int64_t slot, Piece p) {
+    write_wide<kSum, kLarge>(a, r, p, stats[slot]);
+  }
+};
+
+template <bool kSum, bool kLarge, class T>
+HWY_FLATTEN void short_rows(const LayerNormForward<T>& a, std::int64_t begin, std::int64_t end) {
+  ShortForward<kSum, kLarge, T> walk{a, 1.0 / static_cast<double>(a.width)};
+  walk_short<T>(begin, end, a.width, walk);
   end_stream<kLarge && !kSum>();
+}
+template <bool kSum, bool kLarge, class T>
+HWY_FLATTEN void wide_rows(const LayerNormForward<T>& a, std::int64_t begin, std::int64_t end) {
+  WideForward<kSum, kLarge, T> walk{a, 1.0 / static_cast<double>(a.width)};
+  walk_wide<T>(begin, end, a.width, a.period, sum_block<T>(), true, walk);
+  end_stream<kLarge && !kSum>();
+}
+template <bool kSum, bool kLarge, class T>
+void forward_rows(const LayerNormForward<T>& a, std::int64_t begin, std::int64_t end) {
+  is_short<T>(a.width, a.period) ? short_rows<kSum, kLarge>(a, begin, end)
+                                 : wide_rows<kSum, kLarge>(a, begin, end);
 }
 
 template <class T>

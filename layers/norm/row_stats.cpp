@@ -10,7 +10,8 @@ namespace {
 
 constexpr std::int64_t TaskElements = 65536;  // enough work to pay for handing a task to a thread
 constexpr std::int64_t TaskRows = 8;          // the row pipeline wants several rows per task
-constexpr std::int64_t BlockRows = 64;        // partials cost 4 / (3 * rows) extra memory traffic
+constexpr std::int64_t BlockRows =
+    256;  // each partial is written, read and written again: extra traffic
 constexpr std::int64_t MergeColumns = 256;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }

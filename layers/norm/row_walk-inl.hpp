@@ -17,13 +17,15 @@ HWY_BEFORE_NAMESPACE();
 namespace steady {
 namespace HWY_NAMESPACE {
 
-/// Elements of a row that are summed in T, at most 32 terms per lane and partial sum; sums of such
-/// sums are double. So the error of a statistic does not grow with the width, and one large element
-/// does not swallow many small ones. Also no more than lets the first cache hold such a piece of
-/// every array that a backward touches.
+/// Terms that a lane adds in T; sums of such sums are double. So the error of a statistic does not
+/// grow with the width, and one large element does not swallow many small ones.
+constexpr std::int64_t LaneTerms = 32;
+
+/// Elements of a row that are summed in T, by four vectors. Also no more than lets the first cache
+/// hold such a piece of every array that a backward touches.
 template <class T>
 HWY_INLINE std::int64_t sum_block() {
-  return std::min<std::int64_t>(32 * 4 * lanes<T>(), 1024);
+  return std::min<std::int64_t>(LaneTerms * 4 * lanes<T>(), 1024);
 }
 
 /// The elements [i, i + n) of a row; `at` is i modulo the period of the gains.
@@ -31,11 +33,12 @@ struct Piece {
   std::int64_t i, at, n;
 };
 
-/// Calls body(Piece), or body(i, at, n), for the pieces of a row. The cut depends on width and
-/// period alone, so that every row is summed in the same order wherever in a task it lies.
-template <class T, class Body>
-HWY_INLINE void for_pieces(std::int64_t width, std::int64_t period, Body&& body) {
-  const std::int64_t block = sum_block<T>();
+/// Calls body(Piece), or body(i, at, n), for the pieces of a row, of `block` elements at most. The
+/// cut does not depend on the row, so that every row is summed in the same order wherever in a task
+/// it lies.
+template <class Body>
+HWY_INLINE void for_pieces(std::int64_t width, std::int64_t period, std::int64_t block,
+                           Body&& body) {
   for (std::int64_t base = 0; base < width; base += period) {
     const std::int64_t length = std::min(period, width - base);
     for (std::int64_t at = 0; at < length; at += block) {
@@ -48,16 +51,9 @@ HWY_INLINE void for_pieces(std::int64_t width, std::int64_t period, Body&& body)
     }
   }
 }
-
-/// Rows that a kernel takes at once where it touches `elements` of each: as many short ones as
-/// rows_together. Rows of several pieces take turns piece by piece, so that the gains of a piece,
-/// and the sums of their gradients, stay in the first cache while the second holds the rows.
-template <class T>
-HWY_INLINE std::int64_t rows_in_turn(std::int64_t width, std::int64_t elements) {
-  constexpr std::int64_t Bytes = 262144, Most = 8;
-  if (width <= sum_block<T>()) return rows_together<T>(elements);
-  return std::clamp<std::int64_t>(Bytes / (elements * static_cast<std::int64_t>(sizeof(T))), 1,
-                                  Most);
+template <class T, class Body>
+HWY_INLINE void for_pieces(std::int64_t width, std::int64_t period, Body&& body) {
+  for_pieces(width, period, sum_block<T>(), body);
 }
 
 /// Where in the gains row r begins: they repeat after `cycle` rows.
@@ -66,12 +62,86 @@ HWY_INLINE std::int64_t first_gain(const Work& a, std::int64_t r) {
   return a.cycle == 1 ? 0 : r % a.cycle * a.width;
 }
 
-/// From an element of piece `p` of row `k` of `rows` in turn to what is fetched meanwhile: the
-/// piece whose turn is next, or where a row is one piece, what follows in memory.
-HWY_INLINE std::int64_t ahead_of(Piece p, std::int64_t k, std::int64_t rows, std::int64_t width) {
-  if (p.n == width) return Ahead;
-  if (k + 1 < rows) return width;
-  return p.i + p.n < width ? p.n - k * width : width - p.i;
+// A norm must have summed a row before it can write it, and should read memory once, while it
+// writes. Short rows, of which the first cache holds a few: a row is summed in the loop that writes
+// the one before. Wide rows, a few at a time: first they are summed, with one access to the sums of
+// the parameter gradients for all of them, then written while the second cache holds them, the
+// next ones being fetched meanwhile.
+
+/// Whether a row is a single piece.
+template <class T>
+HWY_INLINE bool is_short(std::int64_t width, std::int64_t period) {
+  return width <= sum_block<T>() && width <= period;
+}
+
+/// Wide rows summed at once by a backward, as many as the registers hold constants and sums of; by
+/// a forward.
+constexpr int WideBackwardRows = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
+constexpr int WideForwardRows = 8;
+
+/// With a walk of MostTogether slots
+///   walk.sum(r, slot)                      sums row r
+///   walk.finish(r, slot)                   makes of its sums what is needed to write it
+///   walk.write(r, slot, next, next_slot)   writes row r and sums row `next`
+/// for all rows in [begin, end). `elements`: what is read of a row. Very short ones are summed some
+/// rows ahead: the sums over lanes, divisions and roots at the end of a row take longer than it.
+template <class T, class Walk>
+HWY_INLINE void walk_short(std::int64_t begin, std::int64_t end, std::int64_t elements,
+                           Walk& walk) {
+  constexpr std::int64_t Bytes = 4096, Most = MostTogether / 2, Size = sizeof(T);
+  const std::int64_t lag = std::clamp<std::int64_t>(Bytes / (elements * Size), 1, Most);
+  const auto slot = [](std::int64_t r) { return r & (MostTogether - 1); };
+  for (std::int64_t r = begin; r < std::min(begin + lag, end); ++r) walk.sum(r, slot(r));
+  for (std::int64_t r = begin; r < end; ++r) {
+    walk.finish(r, slot(r));
+    walk.write(r, slot(r), r + lag < end ? r + lag : r, slot(r + lag));
+  }
+}
+
+/// With a walk of Walk::Rows slots
+///   walk.sum<rows>(r, slot, p)   sums a piece of `rows` rows from r on
+///   walk.finish(r, slot)         makes of the sums of row r what is needed to write it, clears
+///   them walk.write(r, slot, p)       writes a piece, of write_block elements at most, of row r
+/// for all rows in [begin, end). `alike`: they have the same gains.
+template <class T, class Walk>
+HWY_INLINE void walk_wide(std::int64_t begin, std::int64_t end, std::int64_t width,
+                          std::int64_t period, std::int64_t write_block, bool alike, Walk& walk) {
+  constexpr int Rows = Walk::Rows;
+  for (std::int64_t first = begin; first < end; first += Rows) {
+    const std::int64_t rows = std::min<std::int64_t>(Rows, end - first);
+    for_pieces(width, period, LaneTerms * lanes<T>(), [&](Piece p) HWY_ATTR {
+      if (rows == Rows && alike) return walk.template sum<Rows>(first, 0, p);
+      for (std::int64_t k = 0; k < rows; ++k) walk.template sum<1>(first + k, k, p);
+    });
+    for (std::int64_t k = 0; k < rows; ++k) walk.finish(first + k, k);
+    for_pieces(width, period, write_block, [&](Piece p) HWY_ATTR {
+      for (std::int64_t k = 0; k < rows; ++k) walk.write(first + k, k, p);
+    });
+  }
+}
+
+/// Calls body(j, part) for the vectors of [0, n), one at a time.
+template <class T, class Body>
+HWY_INLINE void for_each_vector(std::int64_t n, Body&& body) {
+  const std::int64_t step = lanes<T>();
+  std::int64_t j = 0;
+  for (; j + step <= n; j += step) body(j, Whole{});
+  if (j < n) body(j, Part{n - j});
+}
+
+template <class T>
+HWY_INLINE double sum_of_lanes(Vec<T> v) {
+  return static_cast<double>(hn::GetLane(hn::SumOfLanes(Tag<T>(), v)));
+}
+
+/// The sum of kRows = 1, 2 or 4 vectors whose odd ones hold the sum of a pair already.
+template <class T, int kRows>
+HWY_INLINE Vec<T> sum_of_rows(const Vec<T>* rows) {
+  if constexpr (kRows == 4) {
+    return hn::Add(rows[1], rows[3]);
+  } else {
+    return rows[kRows - 1];
+  }
 }
 
 }  // namespace HWY_NAMESPACE

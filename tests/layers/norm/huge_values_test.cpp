@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -13,6 +14,8 @@
 namespace steady {
 namespace {
 
+using ::testing::Each;
+using ::testing::FloatNear;
 using testing::max_error;
 using testing::nans;
 using testing::Noise;
@@ -40,6 +43,27 @@ TEST(LayerNormKernelCases, SquaresMayOverflow) {
   expect_scale_free([](std::span<const float> x, std::span<float> y) {
     layer_norm_forward<float>({12, 160, 160}, 0, x, {}, {}, y, {});
   });
+}
+
+// 37 and 2061 leave lanes of the last vector without an element, where x - mean is -mean.
+TEST(LayerNormKernelCases, AHugeConstantRowHasNoGradient) {
+  for (const std::int64_t width : {37, 2061}) {
+    SCOPED_TRACE(width);
+    const RowShape shape{6, width, width};
+    const auto size = static_cast<std::size_t>(shape.elements());
+    const auto columns = static_cast<std::size_t>(width);
+    const std::vector<float> x(size, 1e38F), dy(size, 1), gamma(columns, 1);
+    on_every_target([&] {
+      std::vector<float> y(size), stats(18),
+          room(static_cast<std::size_t>(layer_norm_workspace(shape)));
+      layer_norm_forward<float>(shape, 1e-5, x, gamma, {}, y, stats);
+      auto dx = nans<float>(std::ssize(x)), dgamma = nans<float>(width), dbeta = dgamma;
+      layer_norm_backward<float>(shape, x, dy, gamma, stats, dx, dgamma, dbeta, room);
+      EXPECT_THAT(dx, Each(FloatNear(0, 1e-3F)));
+      EXPECT_THAT(dgamma, Each(0.0F));
+      EXPECT_THAT(dbeta, Each(6.0F));
+    });
+  }
 }
 
 TEST(RmsNormKernelCases, SquaresMayOverflow) {

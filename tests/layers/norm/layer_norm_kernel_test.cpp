@@ -160,15 +160,18 @@ TYPED_TEST(LayerNormKernel, GivesTheSameBitsForAnyNumberOfThreads) {
 }
 
 TYPED_TEST(LayerNormKernel, GivesARowTheSameBitsWhereverItLies) {
-  auto p = problem<TypeParam>({700, 211, 211}, 1, 50);
-  for (std::size_t i = 211; i < p.x.size(); ++i) {
-    p.x[i] = p.x[i - 211];
-    p.dy[i] = p.dy[i - 211];
-  }
-  const auto r = run(p);
-  for (std::size_t i = 211; i < p.x.size(); ++i) {
-    ASSERT_EQ(r.y[i], r.y[i - 211]) << i;
-    ASSERT_EQ(r.dx[i], r.dx[i - 211]) << i;
+  for (const std::int64_t width : {211, 2061}) {
+    const auto step = static_cast<std::size_t>(width);
+    auto p = problem<TypeParam>({700, width, width}, 1, 50);
+    for (std::size_t i = step; i < p.x.size(); ++i) {
+      p.x[i] = p.x[i - step];
+      p.dy[i] = p.dy[i - step];
+    }
+    const auto r = run(p);
+    for (std::size_t i = step; i < p.x.size(); ++i) {
+      ASSERT_EQ(r.y[i], r.y[i - step]) << width << " " << i;
+      ASSERT_EQ(r.dx[i], r.dx[i - step]) << width << " " << i;
+    }
   }
 }
 
