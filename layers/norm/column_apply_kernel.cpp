@@ -22,9 +22,9 @@ using detail::AffineLines;
 using detail::GradientLines;
 using detail::LineShape;
 
-/// Vectors of a strip: as many as have their coefficients in registers where there are 32 of them,
-/// else a whole line of ColumnPlan, whose coefficients the first cache holds.
-constexpr int StripVectors = HWY_TARGET <= HWY_AVX3 ? 4 : 8;
+/// Vectors of a strip: a whole line of ColumnPlan, whose coefficients the first cache holds, of a
+/// wider line as many as two strips of registers; a narrow one, with its coefficients in registers.
+constexpr int WideVectors = 8, NarrowVectors = 4;
 
 /// Coefficients of a strip of kVectors vectors.
 template <class T, int kVectors>
@@ -38,21 +38,24 @@ struct Held {
 };
 
 // Calls strip(first line, lines, column, integral_constant vectors, part, distance) for strips of
-// StripVectors, then of one, that cover all lines. Several strips take turns after a few lines, so
-// that memory is still read in about its order; `distance` from an element is what its strip reads
-// that much later, to be fetched meanwhile where arrays come from memory.
+// WideVectors, then of NarrowVectors and of one, that cover all lines. Several strips take turns
+// after a few lines, so that memory is still read in about its order; `distance` from an element is
+// what its strip reads that much later, to be fetched meanwhile where arrays come from memory.
 template <class T, class Strip>
 HWY_INLINE void for_strips(const LineShape& s, Strip&& strip) {
   constexpr std::int64_t Turn = 16;
-  const std::int64_t step = lanes<T>(), wide = StripVectors * step;
-  const bool one = s.columns <= wide && s.columns == s.stride;
+  const std::int64_t step = lanes<T>(), wide = WideVectors * step, narrow = NarrowVectors * step;
+  const bool one = (s.columns == wide || s.columns <= narrow) && s.columns == s.stride;
   const std::int64_t turn = one ? std::max<std::int64_t>(s.lines, 1) : Turn;
   const std::int64_t distance = one ? Ahead : Turn * s.stride;
   for (std::int64_t line = 0; line < s.lines; line += turn) {
     const std::int64_t lines = std::min(turn, s.lines - line);
     std::int64_t j = 0;
     for (; j + wide <= s.columns; j += wide) {
-      strip(line, lines, j, std::integral_constant<int, StripVectors>{}, Whole{}, distance);
+      strip(line, lines, j, std::integral_constant<int, WideVectors>{}, Whole{}, distance);
+    }
+    for (; j + narrow <= s.columns; j += narrow) {
+      strip(line, lines, j, std::integral_constant<int, NarrowVectors>{}, Whole{}, distance);
     }
     for (; j + step <= s.columns; j += step) {
       strip(line, lines, j, std::integral_constant<int, 1>{}, Whole{}, distance);
@@ -70,10 +73,10 @@ HWY_FLATTEN void affine(const LineShape& s, const AffineLines<T>& w) {
     constexpr int Vectors = vectors();
     const Held<T, Vectors> mean(w.mean + j, part), scale(w.scale + j, part),
         shift(w.shift + j, part);
-    const std::int64_t step = lanes<T>(), from = line * s.stride + j;
+    const std::int64_t step = lanes<T>(), stride = s.stride, from = line * stride + j;
     const T *x = w.x + from, *ahead = kAhead ? w.ahead + from : x + distance;
     T* y = w.y + from;
-    for (std::int64_t n = 0; n < lines; ++n, x += s.stride, ahead += s.stride, y += s.stride) {
+    for (std::int64_t n = 0; n < lines; ++n, x += stride, ahead += stride, y += stride) {
       for (int k = 0; k < Vectors; ++k) {
         if (kAhead || kStream) hwy::Prefetch(ahead + k * step);
         const Vec<T> d = hn::Sub(load(x + k * step, part), mean.part[k]);
@@ -110,12 +113,13 @@ HWY_FLATTEN void gradient(const LineShape& s, const GradientLines<T>& w) {
             *gate_shift = kGate ? w.gate.shift + j : nullptr;
     [[maybe_unused]] const auto scale = maybe_held<kGate, T, Vectors>(gate_scale, part);
     [[maybe_unused]] const auto shift = maybe_held<kGate, T, Vectors>(gate_shift, part);
-    const std::int64_t step = lanes<T>(), first = line * s.stride + j;
-    for (std::int64_t n = 0; n < lines; ++n) {
-      const std::int64_t at = first + n * s.stride;
-      const T *x = w.x + at, *dy = w.dy + at;
-      const T* ahead = kAhead ? w.ahead + at : x + distance;
-      const T* ahead_dy = kAhead ? w.ahead_dy + at : dy + distance;
+    const std::int64_t step = lanes<T>(), stride = s.stride, from = line * stride + j;
+    const T *x = w.x + from, *dy = w.dy + from;
+    const T *ahead = kAhead ? w.ahead + from : x + distance,
+            *ahead_dy = kAhead ? w.ahead_dy + from : dy + distance;
+    T* dx = w.dx + from;
+    for (std::int64_t n = 0; n < lines;
+         ++n, x += stride, dy += stride, ahead += stride, ahead_dy += stride, dx += stride) {
       for (int k = 0; k < Vectors; ++k) {
         if (kAhead || kStream) {
           hwy::Prefetch(ahead + k * step);
@@ -125,7 +129,7 @@ HWY_FLATTEN void gradient(const LineShape& s, const GradientLines<T>& w) {
         const Vec<T> v = fma(b.part[k], d, c.part[k]);
         Vec<T> u = load(dy + k * step, part);
         if constexpr (kGate) u = gated(u, fma(d, scale.part[k], shift.part[k]));
-        put<kStream>(fma(a.part[k], u, v), w.dx + at + k * step, part);
+        put<kStream>(fma(a.part[k], u, v), dx + k * step, part);
       }
     }
   });

@@ -17,12 +17,12 @@
 // Columns are reduced in strips of vectors held in registers, over sub-blocks of SumLines lines in
 // T; from sub-block to sub-block, and from chunk to chunk, in double.
 //
-// Moments use a running pivot K, the mean so far rounded to T (for the first sub-block its own
-// mean):
+// Moments use a running pivot K, the mean so far rounded to T (for the first sub-block the mean of
+// its first PivotLines lines):
 //   c = sum (x - K),  q = sum (x - K)^2,  mean of the sub-block = K + c/n,  M2 = q - c^2/n,
 // merged after Chan, Golub & LeVeque. The error of q is eps * n * (mean - K)^2, and the merge
-// itself adds at least half of n * (mean - K)^2 to M2: the relative error stays of the order of
-// eps.
+// itself adds at least half of n * (mean - K)^2 to M2, the lines that K is the mean of at least
+// PivotLines * (mean - K)^2: the relative error stays of the order of eps.
 
 HWY_BEFORE_NAMESPACE();
 namespace steady {
@@ -32,6 +32,7 @@ namespace {
 using detail::GateLines;
 
 constexpr std::int64_t SumLines = 64;
+constexpr std::int64_t PivotLines = 16;
 constexpr int StripVectors = 4;
 // Twice as many where there are 32 registers, for one pivot and two sums each: the second half of a
 // line is then at hand while the first one is read, and need not be fetched for later.
@@ -86,14 +87,14 @@ HWY_INLINE void moments_strip(const T* x, std::int64_t stride, std::int64_t n, s
   Vec<T> pivot[kVectors], c[kVectors], q[kVectors];
   for (int v = 0; v < kVectors; ++v) c[v] = q[v] = fill(T(0));
   if (before == 0) {
-    for (std::int64_t line = 0; line < n; ++line) {
-      if (more) prefetch_next(x + line * stride + width, step);
+    const std::int64_t first = std::min(PivotLines, n);
+    for (std::int64_t line = 0; line < first; ++line) {
       for (int v = 0; v < kVectors; ++v) {
         c[v] = hn::Add(c[v], load(x + line * stride + v * step, part));
       }
     }
     for (int v = 0; v < kVectors; ++v) {
-      pivot[v] = hn::Mul(c[v], fill(T(1) / static_cast<T>(n)));
+      pivot[v] = hn::Mul(c[v], fill(T(1) / static_cast<T>(first)));
       store(pivot[v], pivots + v * step, Whole{});
       c[v] = fill(T(0));
     }
