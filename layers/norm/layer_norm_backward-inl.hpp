@@ -252,7 +252,7 @@ template <class W, class T>
 HWY_FLATTEN void wide_block(const LayerNormBackward<T>& a, std::int64_t begin, std::int64_t end,
                             T* dgamma, T* dbeta) {
   WideBackward<W, T> walk{a, dgamma, dbeta, 1.0 / static_cast<double>(a.width)};
-  walk_wide<T>(begin, end, a.width, a.period, a.period, a.cycle == 1, walk);
+  walk_wide<T>(begin, end, a.width, a.period, LaneTerms * lanes<T>(), a.period, a.cycle == 1, walk);
   end_stream<W::Stream>();
 }
 

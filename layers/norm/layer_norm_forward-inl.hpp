@@ -254,7 +254,8 @@ HWY_FLATTEN void short_rows(const LayerNormForward<T>& a, std::int64_t begin, st
 template <bool kSum, bool kLarge, class T>
 HWY_FLATTEN void wide_rows(const LayerNormForward<T>& a, std::int64_t begin, std::int64_t end) {
   WideForward<kSum, kLarge, T> walk{a, 1.0 / static_cast<double>(a.width)};
-  walk_wide<T>(begin, end, a.width, a.period, sum_block<T>(), true, walk);
+  walk_wide<T>(begin, end, a.width, a.period, 4 * LaneTerms * lanes<T>(), sum_block<T>(), true,
+               walk);
   end_stream<kLarge && !kSum>();
 }
 template <bool kSum, bool kLarge, class T>

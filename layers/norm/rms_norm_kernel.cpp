@@ -190,7 +190,7 @@ HWY_FLATTEN void short_rows(const RmsNormWork<T>& a, std::int64_t begin, std::in
 template <bool kSum, bool kLarge, class T>
 HWY_FLATTEN void wide_rows(const RmsNormWork<T>& a, std::int64_t begin, std::int64_t end) {
   WideForward<kSum, kLarge, T> walk{a, 1.0 / static_cast<double>(a.width)};
-  walk_wide<T>(begin, end, a.width, a.period, a.period, true, walk);
+  walk_wide<T>(begin, end, a.width, a.period, 4 * LaneTerms * lanes<T>(), a.period, true, walk);
   end_stream<kLarge && !kSum>();
 }
 template <bool kSum, bool kLarge, class T>
@@ -362,7 +362,7 @@ template <class W, class T>
 HWY_FLATTEN void wide_block(const RmsNormWork<T>& a, std::int64_t begin, std::int64_t end,
                             T* dgamma) {
   WideBackward<W, T> walk{a, dgamma, 1.0 / static_cast<double>(a.width)};
-  walk_wide<T>(begin, end, a.width, a.period, a.period, true, walk);
+  walk_wide<T>(begin, end, a.width, a.period, LaneTerms * lanes<T>(), a.period, true, walk);
   end_stream<W::Stream>();
 }
 

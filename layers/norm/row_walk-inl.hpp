@@ -99,17 +99,19 @@ HWY_INLINE void walk_short(std::int64_t begin, std::int64_t end, std::int64_t el
 }
 
 /// With a walk of Walk::Rows slots
-///   walk.sum<rows>(r, slot, p)   sums a piece of `rows` rows from r on
-///   walk.finish(r, slot)         makes of the sums of row r what is needed to write it, clears
-///   them walk.write(r, slot, p)       writes a piece, of write_block elements at most, of row r
+///   walk.sum<rows>(r, slot, p)   sums a piece of `rows` rows from r on, of sum_block elements at
+///   most walk.finish(r, slot)         makes of the sums of row r what is needed to write it,
+///   clears them walk.write(r, slot, p)       writes a piece, of write_block elements at most, of
+///   row r
 /// for all rows in [begin, end). `alike`: they have the same gains.
 template <class T, class Walk>
 HWY_INLINE void walk_wide(std::int64_t begin, std::int64_t end, std::int64_t width,
-                          std::int64_t period, std::int64_t write_block, bool alike, Walk& walk) {
+                          std::int64_t period, std::int64_t sum_block, std::int64_t write_block,
+                          bool alike, Walk& walk) {
   constexpr int Rows = Walk::Rows;
   for (std::int64_t first = begin; first < end; first += Rows) {
     const std::int64_t rows = std::min<std::int64_t>(Rows, end - first);
-    for_pieces(width, period, LaneTerms * lanes<T>(), [&](Piece p) HWY_ATTR {
+    for_pieces(width, period, sum_block, [&](Piece p) HWY_ATTR {
       if (rows == Rows && alike) return walk.template sum<Rows>(first, 0, p);
       for (std::int64_t k = 0; k < rows; ++k) walk.template sum<1>(first + k, k, p);
     });
