@@ -6,13 +6,17 @@
 // plain stores, and loops that do a part of a norm, see limits.hpp: for rows of features LayerNorm
 // backward's loads and stores alone, these with its arithmetic, the arithmetic alone; softmax
 // forward's exponentials of a row in the first cache, and the loads and stores of its passes; for
-// images GroupNorm backward's read of a sample followed by the triad over it. "best" and "median"
+// images, as GroupNorm, and wide rows, four at a time, a read followed by the copy or triad over
+// what was read, the second time written past the caches and the next fetched. "best" and "median"
 // are over the rounds; "ratio" is the median over the rounds of the loop's time over that of the
 // copy (forward) or triad (backward) in the same round.
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -45,7 +49,7 @@ const std::vector<Shape> Shapes{
 struct Limit {
   std::string name;
   const char* floor;
-  float (*run)(const LimitArrays&);
+  std::function<float(const LimitArrays&)> run;
 };
 
 const std::vector<Limit> OfRows{
@@ -54,8 +58,31 @@ const std::vector<Limit> OfRows{
     {"LayerNorm backward: arithmetic alone", "triad", limit_layer_norm_arithmetic},
     {"softmax forward: exp alone", "copy", limit_exponentials},
     {"softmax forward: loads and stores", "copy", limit_softmax_memory}};
-const std::vector<Limit> OfImages{
-    {"GroupNorm backward: read, then triad", "triad", limit_group_norm}};
+
+/// The two passes over `together` rows at a time.
+std::vector<Limit> two_passes(std::int64_t together) {
+  std::vector<Limit> limits;
+  for (const bool large : {false, true}) {
+    const auto add = [&](const char* name, const char* floor, auto run) {
+      limits.push_back(
+          {fmt::format("{}{}", name, large ? ", large" : ""), floor, [=](LimitArrays a) {
+             a.rows /= together;
+             a.width *= together;
+             return run(a, large);
+           }});
+    };
+    add("read, then copy", "copy", limit_read_copy);
+    add("read, then triad", "triad", limit_read_triad);
+  }
+  return limits;
+}
+
+std::vector<Limit> limits_of(const Shape& s) {
+  if (s.images) return two_passes(1);
+  std::vector<Limit> limits = OfRows;
+  if (s.width > 1024) std::ranges::copy(two_passes(4), std::back_inserter(limits));
+  return limits;
+}
 
 void measure(const Shape& s, int rounds) {
   Arrays arrays(s.rows, s.width, 1, 1);
@@ -71,7 +98,7 @@ void measure(const Shape& s, int rounds) {
   volatile float sink = 0;
   std::vector<Contender> all{{"copy", [=] { floor_copy(a.x, a.out, n, false); }},
                              {"triad", [=] { floor_triad(a.x, a.dy, a.out, n, false); }}};
-  const std::vector<Limit>& limits = s.images ? OfImages : OfRows;
+  const std::vector<Limit> limits = limits_of(s);
   for (const Limit& limit : limits) all.push_back({limit.name, [&] { sink = limit.run(a); }});
   const Contest contest(all, rounds);
   const auto line = [&](const std::string& name, const char* floor) {

@@ -3,8 +3,8 @@
 #include <cstdint>
 
 // What a norm's memory accesses, or its arithmetic, take by themselves: loops on one thread, one
-// row after the other, with plain stores and nothing fetched ahead, on the SIMD target that the
-// kernels use. A kernel that has to do as much in that order cannot be faster.
+// row after the other, with plain stores and nothing fetched ahead unless `large`, on the SIMD
+// target that the kernels use. A kernel that has to do as much in that order cannot be faster.
 
 namespace steady::bench {
 
@@ -27,9 +27,11 @@ float limit_layer_norm_memory(const LimitArrays& a);
 /// Its arithmetic as often, on values and sums in registers.
 float limit_layer_norm_arithmetic(const LimitArrays& a);
 
-/// GroupNorm's backward in two passes over a sample: the sum of x * dy of a row, which a cache may
-/// hold then, and out = x + dy / 2.
-float limit_group_norm(const LimitArrays& a);
+/// A norm in two passes over a row, or a sample, that a cache may hold for the second one. Forward:
+/// the sum of x, then out = x. Backward: the sum of x * dy, then out = x + dy / 2. `large`: written
+/// past the caches, the next row being fetched meanwhile.
+float limit_read_copy(const LimitArrays& a, bool large);
+float limit_read_triad(const LimitArrays& a, bool large);
 
 /// Softmax: the sum of exp(x - shift) of the first row, `rows` times.
 float limit_exponentials(const LimitArrays& a);

@@ -6,6 +6,7 @@
 // After foreach_target, which fixes the target they are read for.
 #include <steadygrad/core/kernels/math-inl.hpp>
 #include <steadygrad/core/kernels/softmax-inl.hpp>
+#include <steadygrad/core/kernels/stream-inl.hpp>
 
 HWY_BEFORE_NAMESPACE();
 namespace steady {
@@ -84,23 +85,39 @@ HWY_FLATTEN float layer_norm_arithmetic(const LimitArrays& a) {
   return dgamma.total() + dbeta.total() + out.total() + s1.total() + s2.total();
 }
 
-HWY_FLATTEN float group_norm(const LimitArrays& a) {
+template <bool kBackward, bool kLarge>
+HWY_FLATTEN float two_passes(const LimitArrays& a) {
   float total = 0;
   for (std::int64_t r = 0; r < a.rows; ++r) {
     const float* const x = a.x + r * a.width;
     const float* const dy = a.dy + r * a.width;
     float* const out = a.out + r * a.width;
+    const std::int64_t ahead = r + 1 < a.rows ? a.width : 0;
     Sum<float> sum;
     for_vectors<float>(a.width, [=, &sum](std::int64_t i, auto part, int k) HWY_ATTR {
-      sum.add_product(k, load(x + i, part), load(dy + i, part));
+      if constexpr (kBackward) {
+        sum.add_product(k, load(x + i, part), load(dy + i, part));
+      } else {
+        sum.add(k, load(x + i, part));
+      }
     });
     total += sum.total();
     for_vectors<float>(a.width, [=](std::int64_t i, auto part, int) HWY_ATTR {
-      store<float>(fma(load(dy + i, part), fill(0.5F), load(x + i, part)), out + i, part);
+      if constexpr (kLarge) hwy::Prefetch(x + ahead + i);
+      if constexpr (kLarge && kBackward) hwy::Prefetch(dy + ahead + i);
+      Float v = load(x + i, part);
+      if constexpr (kBackward) v = fma(load(dy + i, part), fill(0.5F), v);
+      put<kLarge, float>(v, out + i, part);
     });
   }
+  end_stream<kLarge>();
   return total;
 }
+
+float read_copy(const LimitArrays& a) { return two_passes<false, false>(a); }
+float read_copy_large(const LimitArrays& a) { return two_passes<false, true>(a); }
+float read_triad(const LimitArrays& a) { return two_passes<true, false>(a); }
+float read_triad_large(const LimitArrays& a) { return two_passes<true, true>(a); }
 
 HWY_FLATTEN float exponentials(const LimitArrays& a) {
   double total = 0;
@@ -140,7 +157,10 @@ namespace {
 HWY_EXPORT(layer_norm);
 HWY_EXPORT(layer_norm_memory);
 HWY_EXPORT(layer_norm_arithmetic);
-HWY_EXPORT(group_norm);
+HWY_EXPORT(read_copy);
+HWY_EXPORT(read_copy_large);
+HWY_EXPORT(read_triad);
+HWY_EXPORT(read_triad_large);
 HWY_EXPORT(exponentials);
 HWY_EXPORT(softmax_memory);
 }  // namespace
@@ -154,7 +174,12 @@ float limit_layer_norm_memory(const LimitArrays& a) {
 float limit_layer_norm_arithmetic(const LimitArrays& a) {
   return HWY_DYNAMIC_DISPATCH(layer_norm_arithmetic)(a);
 }
-float limit_group_norm(const LimitArrays& a) { return HWY_DYNAMIC_DISPATCH(group_norm)(a); }
+float limit_read_copy(const LimitArrays& a, bool large) {
+  return large ? HWY_DYNAMIC_DISPATCH(read_copy_large)(a) : HWY_DYNAMIC_DISPATCH(read_copy)(a);
+}
+float limit_read_triad(const LimitArrays& a, bool large) {
+  return large ? HWY_DYNAMIC_DISPATCH(read_triad_large)(a) : HWY_DYNAMIC_DISPATCH(read_triad)(a);
+}
 float limit_exponentials(const LimitArrays& a) { return HWY_DYNAMIC_DISPATCH(exponentials)(a); }
 float limit_softmax_memory(const LimitArrays& a) { return HWY_DYNAMIC_DISPATCH(softmax_memory)(a); }
 

@@ -76,11 +76,20 @@ template void merge_group_partials(const GroupShape&, std::span<const double>, s
 
 namespace {
 
-// Element c of an array that may be absent.
-template <class T>
-double at(std::span<const T> values, std::int64_t c, double absent) {
-  return values.empty() ? absent : static_cast<double>(values[static_cast<std::size_t>(c)]);
+/// `values`, or `absent` for each channel, as double; in scratch memory of the calling thread.
+template <class Tag, class T>
+const double* widened(const GroupShape& shape, std::span<const T> values, double absent) {
+  const std::span<double> all =
+      kernels::thread_scratch<Tag>().template take<double>(shape.channels);
+  if (values.empty()) {
+    std::ranges::fill(all, absent);
+  } else {
+    std::ranges::copy(values, all.begin());
+  }
+  return all.data();
 }
+struct Gains;
+struct Shifts;
 
 /// mean = mean + low, so that x - mean keeps its digits when the mean is large.
 template <class T>
@@ -181,7 +190,8 @@ struct Forward {
   GroupShape shape;
   GroupPlan plan;
   double eps;
-  std::span<const T> x, gamma, beta;
+  std::span<const T> x;
+  const double *gamma, *beta;
   std::span<T> y, stats;
   std::span<Moments> moments;
   bool stream;
@@ -217,10 +227,10 @@ struct Forward {
     }
     const std::int64_t width = shape.group_channels();
     for (std::int64_t c = g * width; c < (g + 1) * width; ++c) {
-      const double a = static_cast<double>(s.rstd) * at(gamma, c, 1);
+      const double a = static_cast<double>(s.rstd) * gamma[c];
       k[0][c] = s.mean;
       k[1][c] = static_cast<T>(a);
-      k[2][c] = static_cast<T>(at(beta, c, 0) - static_cast<double>(s.low) * a);
+      k[2][c] = static_cast<T>(beta[c] - static_cast<double>(s.low) * a);
     }
   }
 };
@@ -244,7 +254,9 @@ void group_norm_forward(const GroupShape& shape, double eps, std::span<const T> 
   }
   const GroupPlan plan(shape);
   const bool stream = streams(shape, plan, 2, y.data());
-  const Forward<T> forward{shape, plan, eps, x, gamma, beta, y, stats, moments, stream};
+  const Forward<T> forward{
+      shape, plan,    eps,   x, widened<Gains>(shape, gamma, 1), widened<Shifts>(shape, beta, 0), y,
+      stats, moments, stream};
   parallel_for(shape.samples, plan.task_samples, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t n = begin; n < end; ++n) forward.sample(n);
   });
@@ -260,7 +272,9 @@ template <class T>
 struct Backward {
   GroupShape shape;
   GroupPlan plan;
-  std::span<const T> x, dy, gamma, stats;
+  std::span<const T> x, dy;
+  const double* gamma;
+  std::span<const T> stats;
   std::span<T> dx;
   bool stream;
 
@@ -273,15 +287,12 @@ struct Backward {
     const T* s = stats.data() + 3 * n * shape.groups;
     const Columns<double, ColumnSums> sums(plan, 2);
     const Columns<T, Coefficients> k(plan, 4);
-    for (std::int64_t c = 0; c < shape.channels; ++c) k[0][c] = s[3 * (c / width)];
+    for (std::int64_t g = 0; g < shape.groups; ++g) std::fill_n(k[0] + g * width, width, s[3 * g]);
     repeat(shape, plan, k[0]);
     column_sums(x_n, dy_n, k[0], sums);
     for (std::int64_t g = 0; g < shape.groups; ++g) {
-      coefficients(g, GroupStats<T>{s[3 * g], s[3 * g + 1], s[3 * g + 2]}, sums, k);
-      for (std::int64_t c = g * width; c < (g + 1) * width; ++c) {
-        dgamma[c] += static_cast<double>(s[3 * g + 2]) * sums[1][c];
-        dbeta[c] += sums[0][c];
-      }
+      const GroupStats<T> group{s[3 * g], s[3 * g + 1], s[3 * g + 2]};
+      coefficients(g, group, sums, k, dgamma, dbeta);
     }
     if (dx.empty()) return;
     for (const std::int64_t kind : {1, 2, 3}) repeat(shape, plan, k[kind]);
@@ -305,25 +316,25 @@ struct Backward {
     }
   }
 
-  /// Also moves the second sums from the pivot to the mean.
+  /// The second sums are moved from the pivot to the mean.
   void coefficients(std::int64_t g, const GroupStats<T>& s, const Columns<double, ColumnSums>& sums,
-                    const Columns<T, Coefficients>& k) const {
-    const std::int64_t width = shape.group_channels();
-    const auto count = static_cast<double>(shape.group_elements());
-    const auto r = static_cast<double>(s.rstd);
+                    const Columns<T, Coefficients>& k, double* dgamma, double* dbeta) const {
+    const std::int64_t first = g * shape.group_channels(), last = first + shape.group_channels();
+    const double *s1 = sums[0], *s2 = sums[1];
+    const auto r = static_cast<double>(s.rstd), low = static_cast<double>(s.low);
     double g1 = 0, g2 = 0;
-    for (std::int64_t c = g * width; c < (g + 1) * width; ++c) {
-      sums[1][c] -= static_cast<double>(s.low) * sums[0][c];
-      g1 += at(gamma, c, 1) * sums[0][c];
-      g2 += at(gamma, c, 1) * sums[1][c];
+    for (std::int64_t c = first; c < last; ++c) {
+      const double centred = s2[c] - low * s1[c];
+      g1 += gamma[c] * s1[c];
+      g2 += gamma[c] * centred;
+      dgamma[c] += r * centred;
+      dbeta[c] += s1[c];
+      k[1][c] = static_cast<T>(gamma[c] * r);
     }
+    const auto count = static_cast<double>(shape.group_elements());
     const double slope = -r * r * r * g2 / count;
-    const double shift = -r * g1 / count - slope * static_cast<double>(s.low);
-    for (std::int64_t c = g * width; c < (g + 1) * width; ++c) {
-      k[1][c] = static_cast<T>(at(gamma, c, 1) * r);
-      k[2][c] = static_cast<T>(slope);
-      k[3][c] = static_cast<T>(shift);
-    }
+    std::fill(k[2] + first, k[2] + last, static_cast<T>(slope));
+    std::fill(k[3] + first, k[3] + last, static_cast<T>(-r * g1 / count - slope * low));
   }
 };
 
@@ -351,8 +362,14 @@ void group_norm_backward(const GroupShape& shape, std::span<const T> x, std::spa
         kernels::thread_scratch<RowPartials>().template take<T>(layer_norm_workspace(rows)));
   }
   const GroupPlan plan(shape);
-  const Backward<T> backward{
-      shape, plan, x, dy, gamma, stats, dx, !dx.empty() && streams<T>(shape, plan, 3, dx.data())};
+  const Backward<T> backward{shape,
+                             plan,
+                             x,
+                             dy,
+                             widened<Gains>(shape, gamma, 1),
+                             stats,
+                             dx,
+                             !dx.empty() && streams<T>(shape, plan, 3, dx.data())};
   parallel_for(shape.samples, plan.task_samples, [&](std::int64_t begin, std::int64_t end) {
     double* partial = workspace.data() + begin / plan.task_samples * 2 * shape.channels;
     std::fill_n(partial, 2 * shape.channels, 0.0);
