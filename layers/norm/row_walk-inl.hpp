@@ -99,11 +99,11 @@ HWY_INLINE void walk_short(std::int64_t begin, std::int64_t end, std::int64_t el
 }
 
 /// With a walk of Walk::Rows slots
-///   walk.sum<rows>(r, slot, p)   sums a piece of `rows` rows from r on, of sum_block elements at
-///   most walk.finish(r, slot)         makes of the sums of row r what is needed to write it,
-///   clears them walk.write(r, slot, p)       writes a piece, of write_block elements at most, of
-///   row r
-/// for all rows in [begin, end). `alike`: they have the same gains.
+///   walk.sum<rows>(r, slot, p)   sums a piece of `rows` rows from r on
+///   walk.finish(r, slot)         makes of its sums what is needed to write row r, clears them
+///   walk.write(r, slot, p)       writes a piece of row r
+/// for all rows in [begin, end), summed in pieces of sum_block elements at most and written in
+/// pieces of write_block. `alike`: the rows have the same gains.
 template <class T, class Walk>
 HWY_INLINE void walk_wide(std::int64_t begin, std::int64_t end, std::int64_t width,
                           std::int64_t period, std::int64_t sum_block, std::int64_t write_block,
