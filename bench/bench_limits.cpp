@@ -6,7 +6,7 @@
 // plain stores, and loops that do a part of a norm, see limits.hpp: for rows of features LayerNorm
 // backward's loads and stores alone, these with its arithmetic, the arithmetic alone; softmax
 // forward's exponentials of a row in the first cache, and the loads and stores of its passes; for
-// images, as GroupNorm, and wide rows, four at a time, a read followed by the copy or triad over
+// images, as GroupNorm, and wide rows, a few at a time, a read followed by the copy or triad over
 // what was read, the second time written past the caches and the next fetched. "best" and "median"
 // are over the rounds; "ratio" is the median over the rounds of the loop's time over that of the
 // copy (forward) or triad (backward) in the same round.
@@ -59,11 +59,11 @@ const std::vector<Limit> OfRows{
     {"softmax forward: exp alone", "copy", limit_exponentials},
     {"softmax forward: loads and stores", "copy", limit_softmax_memory}};
 
-/// The two passes over `together` rows at a time.
-std::vector<Limit> two_passes(std::int64_t together) {
+/// The two passes over so many rows at a time.
+std::vector<Limit> two_passes(std::int64_t forward_rows, std::int64_t backward_rows) {
   std::vector<Limit> limits;
   for (const bool large : {false, true}) {
-    const auto add = [&](const char* name, const char* floor, auto run) {
+    const auto add = [&](const char* name, const char* floor, std::int64_t together, auto run) {
       limits.push_back(
           {fmt::format("{}{}", name, large ? ", large" : ""), floor, [=](LimitArrays a) {
              a.rows /= together;
@@ -71,16 +71,16 @@ std::vector<Limit> two_passes(std::int64_t together) {
              return run(a, large);
            }});
     };
-    add("read, then copy", "copy", limit_read_copy);
-    add("read, then triad", "triad", limit_read_triad);
+    add("read, then copy", "copy", forward_rows, limit_read_copy);
+    add("read, then triad", "triad", backward_rows, limit_read_triad);
   }
   return limits;
 }
 
 std::vector<Limit> limits_of(const Shape& s) {
-  if (s.images) return two_passes(1);
+  if (s.images) return two_passes(1, 1);
   std::vector<Limit> limits = OfRows;
-  if (s.width > 1024) std::ranges::copy(two_passes(4), std::back_inserter(limits));
+  if (s.width > 1024) std::ranges::copy(two_passes(8, 4), std::back_inserter(limits));
   return limits;
 }
 

@@ -15,8 +15,8 @@ struct LimitArrays {
   float *out, *dgamma, *dbeta;
 };
 
-/// LayerNorm's backward with the statistics given: dx and the sums of dgamma and dbeta of a row,
-/// and the two sums over the next row that its dx depends on.
+/// LayerNorm's backward over short rows with the statistics given: dx and the sums of dgamma and
+/// dbeta of a row, and the two sums over the next row that its dx depends on.
 ///   xhat = (x - mean) * rstd,  w = gamma * dy,  out = rstd * (w - m(w) - xhat * m(w xhat))
 ///   dgamma += dy * xhat,  dbeta += dy,  sum of w,  sum of w * (x - mean)
 float limit_layer_norm(const LimitArrays& a);

@@ -22,8 +22,9 @@ using detail::AffineLines;
 using detail::GradientLines;
 using detail::LineShape;
 
-/// Vectors of a strip: a whole line of ColumnPlan, whose coefficients the first cache holds, of a
-/// wider line as many as two strips of registers; a narrow one, with its coefficients in registers.
+/// Vectors of a strip. The coefficients of a narrow one stay in registers where there are enough,
+/// those of a wide one, twice a line of few channels, in the first cache: memory is read in its
+/// order.
 constexpr int WideVectors = 8, NarrowVectors = 4;
 
 /// Coefficients of a strip of kVectors vectors.
@@ -45,7 +46,8 @@ template <class T, class Strip>
 HWY_INLINE void for_strips(const LineShape& s, Strip&& strip) {
   constexpr std::int64_t Turn = 16;
   const std::int64_t step = lanes<T>(), wide = WideVectors * step, narrow = NarrowVectors * step;
-  const bool one = (s.columns == wide || s.columns <= narrow) && s.columns == s.stride;
+  const bool one =
+      (s.columns == wide || s.columns == narrow || s.columns <= step) && s.columns == s.stride;
   const std::int64_t turn = one ? std::max<std::int64_t>(s.lines, 1) : Turn;
   const std::int64_t distance = one ? Ahead : Turn * s.stride;
   for (std::int64_t line = 0; line < s.lines; line += turn) {

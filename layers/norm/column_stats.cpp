@@ -20,9 +20,10 @@
 // Moments use a running pivot K, the mean so far rounded to T (for the first sub-block the mean of
 // its first PivotLines lines):
 //   c = sum (x - K),  q = sum (x - K)^2,  mean of the sub-block = K + c/n,  M2 = q - c^2/n,
-// merged after Chan, Golub & LeVeque. The error of q is eps * n * (mean - K)^2, and the merge
-// itself adds at least half of n * (mean - K)^2 to M2, the lines that K is the mean of at least
-// PivotLines * (mean - K)^2: the relative error stays of the order of eps.
+// merged after Chan, Golub & LeVeque. The error of q is eps * n * (mean - K)^2. The merge itself
+// adds at least half of n * (mean - K)^2 to M2, and in the first sub-block, if longer, M2 has at
+// least PivotLines * (mean - K)^2 from the lines that K is the mean of: the relative error stays of
+// the order of eps.
 
 HWY_BEFORE_NAMESPACE();
 namespace steady {

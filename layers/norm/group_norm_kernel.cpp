@@ -316,7 +316,8 @@ struct Backward {
     }
   }
 
-  /// The second sums are moved from the pivot to the mean.
+  /// Those of dx in group g, whose channels are added to dgamma and dbeta; the second sums are
+  /// moved from the pivot to the mean.
   void coefficients(std::int64_t g, const GroupStats<T>& s, const Columns<double, ColumnSums>& sums,
                     const Columns<T, Coefficients>& k, double* dgamma, double* dbeta) const {
     const std::int64_t first = g * shape.group_channels(), last = first + shape.group_channels();

@@ -29,7 +29,6 @@ struct LayerNormBackward {
 #define STEADY_LAYERS_NORM_LAYER_NORM_BACKWARD_INL_HPP
 #endif
 
-#include <algorithm>
 #include <steadygrad/layers/norm/row_walk-inl.hpp>
 #include <steadygrad/layers/norm/row_work-inl.hpp>
 
@@ -135,8 +134,8 @@ struct ShortBackward {
   const LayerNormBackward<T>& a;
   T *dgamma, *dbeta;
   double inverse;
-  WeightedSums sums[MostTogether] = {};
-  RowMeans<T> means[MostTogether] = {};
+  WeightedSums sums[ShortSlots] = {};
+  RowMeans<T> means[ShortSlots] = {};
 
   HWY_INLINE void sum(std::int64_t r, std::int64_t slot) {
     if constexpr (W::Input) sums[slot] = weighted_sums<W>(a, r);
@@ -195,8 +194,8 @@ HWY_INLINE void sum_wide(const LayerNormBackward<T>& a, std::int64_t r, Piece p,
 /// A piece of dx of row r.
 template <class W, class T>
 HWY_INLINE void write_wide(const LayerNormBackward<T>& a, std::int64_t r, Piece p,
-                           const RowMeans<T>& means) {
-  const std::int64_t here = r * a.width + p.i, ahead = WideBackwardRows * a.width;
+                           std::int64_t ahead_rows, const RowMeans<T>& means) {
+  const std::int64_t here = r * a.width + p.i, ahead = ahead_rows * a.width;
   const std::int64_t mask = a.gains.gamma_mask;
   const T *x = a.x + here, *dy = a.dy + here;
   const T* gamma = a.gains.gamma + ((first_gain(a, r) + p.at) & mask);
@@ -220,12 +219,12 @@ HWY_INLINE void write_wide(const LayerNormBackward<T>& a, std::int64_t r, Piece 
 /// For walk_wide.
 template <class W, class T>
 struct WideBackward {
-  static constexpr int Rows = WideBackwardRows;
+  static constexpr int Slots = WideBackwardRows, Together = Slots;
   const LayerNormBackward<T>& a;
   T *dgamma, *dbeta;
   double inverse;
-  WeightedSums sums[Rows] = {};
-  RowMeans<T> means[Rows] = {};
+  WeightedSums sums[Slots] = {};
+  RowMeans<T> means[Slots] = {};
 
   template <int kRows>
   HWY_INLINE void sum(std::int64_t r, std::int64_t slot, Piece p) {
@@ -235,8 +234,8 @@ struct WideBackward {
     means[slot] = RowMeans<T>(sums[slot], inverse);
     sums[slot] = {};
   }
-  HWY_INLINE void write(std::int64_t r, std::int64_t slot, Piece p) {
-    if constexpr (W::Input) write_wide<W>(a, r, p, means[slot]);
+  HWY_INLINE void write(std::int64_t r, std::int64_t slot, Piece p, std::int64_t ahead) {
+    if constexpr (W::Input) write_wide<W>(a, r, p, ahead, means[slot]);
   }
 };
 
@@ -252,7 +251,8 @@ template <class W, class T>
 HWY_FLATTEN void wide_block(const LayerNormBackward<T>& a, std::int64_t begin, std::int64_t end,
                             T* dgamma, T* dbeta) {
   WideBackward<W, T> walk{a, dgamma, dbeta, 1.0 / static_cast<double>(a.width)};
-  walk_wide<T>(begin, end, a.width, a.period, LaneTerms * lanes<T>(), a.period, a.cycle == 1, walk);
+  const WideCut cut{a.width, a.period, 2 * a.width, summed_by<T>(1), a.period, a.cycle == 1};
+  walk_wide<T>(begin, end, cut, walk);
   end_stream<W::Stream>();
 }
 

@@ -170,8 +170,8 @@ template <bool kSum, bool kLarge, class T>
 struct ShortForward {
   const LayerNormForward<T>& a;
   double inverse;
-  Shifted sums[MostTogether] = {};
-  RowStats<T> stats[MostTogether] = {};
+  Shifted sums[ShortSlots] = {};
+  RowStats<T> stats[ShortSlots] = {};
 
   HWY_INLINE void sum(std::int64_t r, std::int64_t slot) {
     sums[slot] = row_sums<kSum, kLarge>(a, r);
@@ -185,30 +185,28 @@ struct ShortForward {
   }
 };
 
-/// Adds a piece of kRows rows from r on to their sums.
-template <bool kSum, int kRows, class T>
-HWY_INLINE void sum_wide(const LayerNormForward<T>& a, std::int64_t r, Piece p, Shifted* sums) {
-  for (int k = 0; k < kRows; ++k) {
-    const InputRow<kSum, T> x(a, r + k);
-    const Vec<T> pivot = fill(x.first());
-    Sum<T> c, q;
-    for_vectors<T>(p.n, [&](std::int64_t j, auto part, int v) HWY_ATTR {
-      const Vec<T> d = keep<T>(hn::Sub(x.at(p.i + j, part), pivot), part);
-      c.add(v, d);
-      q.add_product(v, d, d);
-    });
-    sums[k].c += static_cast<double>(c.total());
-    sums[k].q += static_cast<double>(q.total());
-  }
+/// Adds a piece of row r to its sums.
+template <bool kSum, class T>
+HWY_INLINE void sum_wide(const LayerNormForward<T>& a, std::int64_t r, Piece p, Shifted& sums) {
+  const InputRow<kSum, T> x(a, r);
+  const Vec<T> pivot = fill(x.first());
+  Sum<T> c, q;
+  for_vectors<T>(p.n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
+    const Vec<T> d = keep<T>(hn::Sub(x.at(p.i + j, part), pivot), part);
+    c.add(k, d);
+    q.add_product(k, d, d);
+  });
+  sums.c += static_cast<double>(c.total());
+  sums.q += static_cast<double>(q.total());
 }
 
 /// Normalizes a piece of row r.
 template <bool kSum, bool kLarge, class T>
 HWY_INLINE void write_wide(const LayerNormForward<T>& a, std::int64_t r, Piece p,
-                           const RowStats<T>& stats) {
+                           std::int64_t ahead_rows, const RowStats<T>& stats) {
   const T* x = a.x + r * a.width + p.i;
   T* y = a.y + r * a.width + p.i;
-  const InputRow<kSum, T> ahead(a, r + WideForwardRows);
+  const InputRow<kSum, T> ahead(a, r + ahead_rows);
   const std::int64_t gamma_mask = a.gains.gamma_mask, beta_mask = a.gains.beta_mask;
   const std::int64_t first = first_gain(a, r) + p.at;
   const T* gamma = a.gains.gamma + (first & gamma_mask);
@@ -226,22 +224,22 @@ HWY_INLINE void write_wide(const LayerNormForward<T>& a, std::int64_t r, Piece p
 /// For walk_wide.
 template <bool kSum, bool kLarge, class T>
 struct WideForward {
-  static constexpr int Rows = WideForwardRows;
+  static constexpr int Slots = WideForwardRows, Together = 1;
   const LayerNormForward<T>& a;
   double inverse;
-  Shifted sums[Rows] = {};
-  RowStats<T> stats[Rows] = {};
+  Shifted sums[Slots] = {};
+  RowStats<T> stats[Slots] = {};
 
   template <int kRows>
   HWY_INLINE void sum(std::int64_t r, std::int64_t slot, Piece p) {
-    sum_wide<kSum, kRows>(a, r, p, sums + slot);
+    sum_wide<kSum>(a, r, p, sums[slot]);
   }
   HWY_INLINE void finish(std::int64_t r, std::int64_t slot) {
     stats[slot] = finished_row(a, r, inverse, sums[slot]);
     sums[slot] = {0, 0};
   }
-  HWY_INLINE void write(std::int64_t r, std::int64_t slot, Piece p) {
-    write_wide<kSum, kLarge>(a, r, p, stats[slot]);
+  HWY_INLINE void write(std::int64_t r, std::int64_t slot, Piece p, std::int64_t ahead) {
+    write_wide<kSum, kLarge>(a, r, p, ahead, stats[slot]);
   }
 };
 
@@ -254,8 +252,8 @@ HWY_FLATTEN void short_rows(const LayerNormForward<T>& a, std::int64_t begin, st
 template <bool kSum, bool kLarge, class T>
 HWY_FLATTEN void wide_rows(const LayerNormForward<T>& a, std::int64_t begin, std::int64_t end) {
   WideForward<kSum, kLarge, T> walk{a, 1.0 / static_cast<double>(a.width)};
-  walk_wide<T>(begin, end, a.width, a.period, 4 * LaneTerms * lanes<T>(), sum_block<T>(), true,
-               walk);
+  const WideCut cut{a.width, a.period, a.width, summed_by<T>(4), sum_block<T>()};
+  walk_wide<T>(begin, end, cut, walk);
   end_stream<kLarge && !kSum>();
 }
 template <bool kSum, bool kLarge, class T>

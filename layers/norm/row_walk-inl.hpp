@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <steadygrad/core/kernels/rows-inl.hpp>
 #include <steadygrad/core/kernels/stream-inl.hpp>
 #include <type_traits>
 
@@ -21,11 +20,17 @@ namespace HWY_NAMESPACE {
 /// grow with the width, and one large element does not swallow many small ones.
 constexpr std::int64_t LaneTerms = 32;
 
+/// Elements that so many vectors of sums may add in T.
+template <class T>
+HWY_INLINE std::int64_t summed_by(int vectors) {
+  return LaneTerms * vectors * lanes<T>();
+}
+
 /// Elements of a row that are summed in T, by four vectors. Also no more than lets the first cache
 /// hold such a piece of every array that a backward touches.
 template <class T>
 HWY_INLINE std::int64_t sum_block() {
-  return std::min<std::int64_t>(LaneTerms * 4 * lanes<T>(), 1024);
+  return std::min<std::int64_t>(summed_by<T>(4), 1024);
 }
 
 /// The elements [i, i + n) of a row; `at` is i modulo the period of the gains.
@@ -64,9 +69,9 @@ HWY_INLINE std::int64_t first_gain(const Work& a, std::int64_t r) {
 
 // A norm must have summed a row before it can write it, and should read memory once, while it
 // writes. Short rows, of which the first cache holds a few: a row is summed in the loop that writes
-// the one before. Wide rows, a few at a time: first they are summed, with one access to the sums of
-// the parameter gradients for all of them, then written while the second cache holds them, the
-// next ones being fetched meanwhile.
+// one before it. Wide rows, a few at a time: first they are summed, a backward with one access to
+// the sums of the parameter gradients for all of them, then written while the second cache holds
+// them, the next ones being fetched meanwhile.
 
 /// Whether a row is a single piece.
 template <class T>
@@ -74,23 +79,22 @@ HWY_INLINE bool is_short(std::int64_t width, std::int64_t period) {
   return width <= sum_block<T>() && width <= period;
 }
 
-/// Wide rows summed at once by a backward, as many as the registers hold constants and sums of; by
-/// a forward.
-constexpr int WideBackwardRows = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
-constexpr int WideForwardRows = 8;
+constexpr std::int64_t ShortSlots = 16;
 
-/// With a walk of MostTogether slots
+/// With a walk of ShortSlots slots
 ///   walk.sum(r, slot)                      sums row r
 ///   walk.finish(r, slot)                   makes of its sums what is needed to write it
 ///   walk.write(r, slot, next, next_slot)   writes row r and sums row `next`
-/// for all rows in [begin, end). `elements`: what is read of a row. Very short ones are summed some
-/// rows ahead: the sums over lanes, divisions and roots at the end of a row take longer than it.
+/// for all rows in [begin, end); for the last ones `next` is r, and the sums are not used.
+/// `elements`: what is read of a row. Very short ones are summed some rows ahead: the sums over
+/// lanes, divisions and roots at the end of a row take longer than it.
 template <class T, class Walk>
 HWY_INLINE void walk_short(std::int64_t begin, std::int64_t end, std::int64_t elements,
                            Walk& walk) {
-  constexpr std::int64_t Bytes = 4096, Most = MostTogether / 2, Size = sizeof(T);
+  constexpr std::int64_t Bytes = 4096, Most = ShortSlots / 2, Size = sizeof(T);
+  static_assert((ShortSlots & (ShortSlots - 1)) == 0);
   const std::int64_t lag = std::clamp<std::int64_t>(Bytes / (elements * Size), 1, Most);
-  const auto slot = [](std::int64_t r) { return r & (MostTogether - 1); };
+  const auto slot = [](std::int64_t r) { return r & (ShortSlots - 1); };
   for (std::int64_t r = begin; r < std::min(begin + lag, end); ++r) walk.sum(r, slot(r));
   for (std::int64_t r = begin; r < end; ++r) {
     walk.finish(r, slot(r));
@@ -98,26 +102,39 @@ HWY_INLINE void walk_short(std::int64_t begin, std::int64_t end, std::int64_t el
   }
 }
 
-/// With a walk of Walk::Rows slots
-///   walk.sum<rows>(r, slot, p)   sums a piece of `rows` rows from r on
-///   walk.finish(r, slot)         makes of its sums what is needed to write row r, clears them
-///   walk.write(r, slot, p)       writes a piece of row r
-/// for all rows in [begin, end), summed in pieces of sum_block elements at most and written in
-/// pieces of write_block. `alike`: the rows have the same gains.
+/// Slots of a walk over wide rows. A backward sums that many at once, as many as the registers hold
+/// constants and sums of; a forward shares the gains, which the first cache holds, among them.
+constexpr int WideBackwardRows = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
+constexpr int WideForwardRows = 8;
+
+/// How walk_wide cuts rows: `elements` are read of a row; they are summed and written in pieces of
+/// so many elements at most; `alike` unless they differ in their gains.
+struct WideCut {
+  std::int64_t width, period, elements, sum_piece, write_piece;
+  bool alike = true;
+};
+
+/// With a walk of Walk::Slots slots
+///   walk.sum<rows>(r, slot, p)       sums a piece of `rows` rows, 1 or Walk::Together, from r on
+///   walk.finish(r, slot)             makes of its sums what is needed to write row r, clears them
+///   walk.write(r, slot, p, ahead)    writes a piece of row r; `ahead` rows later is the next one
+/// for all rows in [begin, end), as many at a time as there are slots and the second cache holds.
 template <class T, class Walk>
-HWY_INLINE void walk_wide(std::int64_t begin, std::int64_t end, std::int64_t width,
-                          std::int64_t period, std::int64_t sum_block, std::int64_t write_block,
-                          bool alike, Walk& walk) {
-  constexpr int Rows = Walk::Rows;
-  for (std::int64_t first = begin; first < end; first += Rows) {
-    const std::int64_t rows = std::min<std::int64_t>(Rows, end - first);
-    for_pieces(width, period, sum_block, [&](Piece p) HWY_ATTR {
-      if (rows == Rows && alike) return walk.template sum<Rows>(first, 0, p);
+HWY_INLINE void walk_wide(std::int64_t begin, std::int64_t end, const WideCut& cut, Walk& walk) {
+  constexpr std::int64_t Bytes = 262144, Size = sizeof(T), Slots = Walk::Slots;
+  constexpr int Together = Walk::Together;
+  const std::int64_t step = std::clamp<std::int64_t>(Bytes / (cut.elements * Size), 1, Slots);
+  for (std::int64_t first = begin; first < end; first += step) {
+    const std::int64_t rows = std::min(step, end - first);
+    for_pieces(cut.width, cut.period, cut.sum_piece, [&](Piece p) HWY_ATTR {
+      if constexpr (Together > 1) {
+        if (rows == Together && cut.alike) return walk.template sum<Together>(first, 0, p);
+      }
       for (std::int64_t k = 0; k < rows; ++k) walk.template sum<1>(first + k, k, p);
     });
     for (std::int64_t k = 0; k < rows; ++k) walk.finish(first + k, k);
-    for_pieces(width, period, write_block, [&](Piece p) HWY_ATTR {
-      for (std::int64_t k = 0; k < rows; ++k) walk.write(first + k, k, p);
+    for_pieces(cut.width, cut.period, cut.write_piece, [&](Piece p) HWY_ATTR {
+      for (std::int64_t k = 0; k < rows; ++k) walk.write(first + k, k, p, step);
     });
   }
 }

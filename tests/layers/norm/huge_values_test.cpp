@@ -66,6 +66,24 @@ TEST(LayerNormKernelCases, AHugeConstantRowHasNoGradient) {
   }
 }
 
+TEST(RmsNormKernelCases, AHugeConstantRowHasNoGradient) {
+  for (const std::int64_t width : {37, 160, 2061}) {
+    SCOPED_TRACE(width);
+    const RowShape shape{6, width, width};
+    const auto size = static_cast<std::size_t>(shape.elements());
+    const std::vector<float> x(size, 1e37F), dy(size, 1);
+    on_every_target([&] {
+      std::vector<float> y(size), stats(6),
+          room(static_cast<std::size_t>(rms_norm_workspace(shape)));
+      rms_norm_forward<float>(shape, 0, false, x, {}, y, stats);
+      auto dx = nans<float>(std::ssize(x)), dgamma = nans<float>(width);
+      rms_norm_backward<float>(shape, false, x, dy, {}, stats, dx, dgamma, room);
+      EXPECT_THAT(dx, Each(FloatNear(0, 1e-6F)));
+      EXPECT_THAT(dgamma, Each(FloatNear(6, 1e-5F)));
+    });
+  }
+}
+
 TEST(RmsNormKernelCases, SquaresMayOverflow) {
   expect_scale_free([](std::span<const float> x, std::span<float> y) {
     rms_norm_forward<float>({12, 160, 160}, 0, false, x, {}, y, {});

@@ -162,7 +162,7 @@ TYPED_TEST(LayerNormKernel, GivesTheSameBitsForAnyNumberOfThreads) {
 TYPED_TEST(LayerNormKernel, GivesARowTheSameBitsWhereverItLies) {
   for (const std::int64_t width : {211, 2061}) {
     const auto step = static_cast<std::size_t>(width);
-    auto p = problem<TypeParam>({700, width, width}, 1, 50);
+    auto p = problem<TypeParam>({701, width, width}, 1, 50);
     for (std::size_t i = step; i < p.x.size(); ++i) {
       p.x[i] = p.x[i - step];
       p.dy[i] = p.dy[i - step];
@@ -313,6 +313,18 @@ TYPED_TEST(LayerNormKernel, PassesNanAndInfinityOnWithinTheirRowOnly) {
         EXPECT_EQ(std::isnan(r.dx[i]), i / 50 == 1) << i;
       }
       EXPECT_TRUE(std::isnan(r.dgamma[3]));
+    });
+  }
+}
+
+// Equal terms round in one direction only. Rows of 24 are short, those of 1100 wide.
+TEST(LayerNormKernelCases, ParameterGradientsOfManyEqualRowsKeepTheirDigits) {
+  for (const std::int64_t width : {24, 1100}) {
+    auto p = problem<float>({2048, width, width});
+    std::ranges::fill(p.dy, 0.1F);
+    const double want = 2048 * static_cast<double>(0.1F);
+    on_every_target([&] {
+      for (const float dbeta : run(p).dbeta) ASSERT_NEAR(dbeta, want, 1e-6 * want) << width;
     });
   }
 }

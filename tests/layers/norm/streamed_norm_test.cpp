@@ -16,7 +16,7 @@ namespace {
 
 using testing::on_every_target;
 
-constexpr std::int64_t Rows = 4200, Parts = 4, Width = 512;
+constexpr std::int64_t Rows = 4200, Parts = 4, Width = 512, WideWidth = 1536;
 constexpr std::int64_t Elements = Rows * Width;
 
 /// Starts a line of the caches, as tensors do.
@@ -42,7 +42,14 @@ class Aligned {
 struct Data {
   Aligned x{31}, dy{32}, whole{33}, parts{34};
   std::vector<float> gain = testing::Noise(35).fill<float>(Width);
+  std::vector<float> wide_gain = testing::Noise(36).fill<float>(WideWidth);
 };
+
+/// Rows of Width, or a third as many that are too wide for one piece.
+RowShape row_shape(std::int64_t rows, bool wide) {
+  return wide ? RowShape{rows * Width / WideWidth, WideWidth, WideWidth}
+              : RowShape{rows, Width, Width};
+}
 
 /// body(x, dy, out, rows) for all rows at once and for each quarter: the outputs are equal.
 template <class Body>
@@ -63,31 +70,41 @@ void expect_same_bits(std::int64_t arrays, Body body) {
 using In = std::span<const float>;
 using Out = std::span<float>;
 
-TEST(StreamedNorms, LayerNorm) {
-  expect_same_bits(2, [](const Data& d, In x, In, Out y, std::int64_t rows) {
-    layer_norm_forward<float>({rows, Width, Width}, 1e-5, x, d.gain, d.gain, y, {});
+class StreamedRows : public ::testing::TestWithParam<bool> {};
+
+TEST_P(StreamedRows, LayerNorm) {
+  const bool wide = GetParam();
+  expect_same_bits(2, [=](const Data& d, In x, In, Out y, std::int64_t rows) {
+    const auto& gain = wide ? d.wide_gain : d.gain;
+    layer_norm_forward<float>(row_shape(rows, wide), 1e-5, x, gain, gain, y, {});
   });
-  expect_same_bits(3, [](const Data& d, In x, In dy, Out dx, std::int64_t rows) {
-    const RowShape shape{rows, Width, Width};
-    std::vector<float> stats(static_cast<std::size_t>(3 * rows), 0.5F), dgamma(Width);
+  expect_same_bits(3, [=](const Data& d, In x, In dy, Out dx, std::int64_t rows) {
+    const auto& gain = wide ? d.wide_gain : d.gain;
+    const RowShape shape = row_shape(rows, wide);
+    std::vector<float> stats(static_cast<std::size_t>(3 * shape.rows), 0.5F), dgamma(gain.size());
     std::vector<float> workspace(static_cast<std::size_t>(layer_norm_workspace(shape)));
-    layer_norm_backward<float>(shape, x, dy, d.gain, stats, dx, {}, {}, workspace);
-    layer_norm_backward<float>(shape, x, dy, d.gain, stats, dx, dgamma, {}, workspace);
+    layer_norm_backward<float>(shape, x, dy, gain, stats, dx, {}, {}, workspace);
+    layer_norm_backward<float>(shape, x, dy, gain, stats, dx, dgamma, {}, workspace);
   });
 }
 
-TEST(StreamedNorms, RmsNorm) {
-  expect_same_bits(2, [](const Data& d, In x, In, Out y, std::int64_t rows) {
-    rms_norm_forward<float>({rows, Width, Width}, 1e-5, false, x, d.gain, y, {});
+TEST_P(StreamedRows, RmsNorm) {
+  const bool wide = GetParam();
+  expect_same_bits(2, [=](const Data& d, In x, In, Out y, std::int64_t rows) {
+    const auto& gain = wide ? d.wide_gain : d.gain;
+    rms_norm_forward<float>(row_shape(rows, wide), 1e-5, false, x, gain, y, {});
   });
-  expect_same_bits(3, [](const Data& d, In x, In dy, Out dx, std::int64_t rows) {
-    const RowShape shape{rows, Width, Width};
-    std::vector<float> stats(static_cast<std::size_t>(rows), 0.5F), dgamma(Width);
+  expect_same_bits(3, [=](const Data& d, In x, In dy, Out dx, std::int64_t rows) {
+    const auto& gain = wide ? d.wide_gain : d.gain;
+    const RowShape shape = row_shape(rows, wide);
+    std::vector<float> stats(static_cast<std::size_t>(shape.rows), 0.5F), dgamma(gain.size());
     std::vector<float> workspace(static_cast<std::size_t>(rms_norm_workspace(shape)));
-    rms_norm_backward<float>(shape, false, x, dy, d.gain, stats, dx, {}, workspace);
-    rms_norm_backward<float>(shape, false, x, dy, d.gain, stats, dx, dgamma, workspace);
+    rms_norm_backward<float>(shape, false, x, dy, gain, stats, dx, {}, workspace);
+    rms_norm_backward<float>(shape, false, x, dy, gain, stats, dx, dgamma, workspace);
   });
 }
+
+INSTANTIATE_TEST_SUITE_P(ShortAndWide, StreamedRows, ::testing::Bool());
 
 TEST(StreamedNorms, Softmax) {
   expect_same_bits(2, [](const Data&, In x, In, Out y, std::int64_t rows) {

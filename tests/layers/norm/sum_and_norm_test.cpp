@@ -67,7 +67,8 @@ Outcome outcome(const std::function<SumAndNorm(const std::vector<Tensor>&)>& f,
 
 TEST(SumAndNorm, HasTheBitsOfTheTwoOperationsForEveryShapeAndDtype) {
   for (const Dtype dtype : {Dtype::F32, Dtype::F64}) {
-    for (const auto& [rows, width] : {std::pair{1, 1}, {1, 7}, {5, 16}, {65, 384}, {3, 4099}}) {
+    for (const auto& [rows, width] :
+         {std::pair{1, 1}, {1, 7}, {5, 16}, {65, 384}, {3, 4099}, {90, 1100}}) {
       const Shape shape{rows, width}, parameter{width};
       const auto make = [&](const Shape& s, const char* name, double mean) {
         return noise(s, name, mean).detached_copy(dtype);
