@@ -165,20 +165,16 @@ void layer_norm_backward(const RowShape& shape, std::span<const T> x, std::span<
                                   gains.view(),   dx.data(),   streams(shape, plan, 3, dx.data()),
                                   residual.data()};
   const auto worker = backward_worker<T>();
-  const std::int64_t partials = detail::shared_partials(plan);
-  parallel_for(partials, detail::task_partials(plan), [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t index = first; index < last; ++index) {
-      const auto room = static_cast<std::size_t>(index * 2 * columns);
-      const std::span<T> partial =
-          params ? workspace.subspan(room, static_cast<std::size_t>(2 * columns)) : std::span<T>();
-      detail::sum_blocks<T>(plan, shape.rows, index, partial,
-                            [&](std::int64_t begin, std::int64_t end, T* sums) {
-                              worker(work, begin, end, sums, params ? sums + columns : nullptr);
-                            });
+  parallel_for(plan.blocks, plan.task_blocks, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t block = first; block < last; ++block) {
+      T* partial = params ? workspace.data() + block * 2 * columns : nullptr;
+      if (params) std::fill_n(partial, 2 * columns, T(0));
+      worker(work, block * plan.block_rows, std::min(shape.rows, (block + 1) * plan.block_rows),
+             partial, params ? partial + columns : nullptr);
     }
   });
-  if (!dgamma.empty()) detail::merge_partials(shape, workspace.data(), 2, 0, dgamma, partials);
-  if (!dbeta.empty()) detail::merge_partials(shape, workspace.data(), 2, 1, dbeta, partials);
+  if (!dgamma.empty()) detail::merge_partials(shape, workspace.data(), 2, 0, dgamma);
+  if (!dbeta.empty()) detail::merge_partials(shape, workspace.data(), 2, 1, dbeta);
 }
 
 template void layer_norm_forward(const RowShape&, double, std::span<const float>,

@@ -163,18 +163,15 @@ void rms_norm_backward(const RowShape& shape, bool unit_offset, std::span<const 
                             nullptr,
                             residual.data()};
   const auto worker = backward_worker<T>();
-  const std::int64_t partials = detail::shared_partials(plan);
-  const std::int64_t columns = dgamma.empty() ? 0 : plan.period;
-  parallel_for(partials, detail::task_partials(plan), [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t index = first; index < last; ++index) {
-      detail::sum_blocks<T>(
-          plan, shape.rows, index,
-          workspace.subspan(static_cast<std::size_t>(index * columns),
-                            static_cast<std::size_t>(columns)),
-          [&](std::int64_t begin, std::int64_t end, T* sums) { worker(work, begin, end, sums); });
+  parallel_for(plan.blocks, plan.task_blocks, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t block = first; block < last; ++block) {
+      T* partial = dgamma.empty() ? nullptr : workspace.data() + block * plan.period;
+      if (partial != nullptr) std::fill_n(partial, plan.period, T(0));
+      worker(work, block * plan.block_rows, std::min(shape.rows, (block + 1) * plan.block_rows),
+             partial);
     }
   });
-  if (!dgamma.empty()) detail::merge_partials(shape, workspace.data(), 1, 0, dgamma, partials);
+  if (!dgamma.empty()) detail::merge_partials(shape, workspace.data(), 1, 0, dgamma);
 }
 
 template void rms_norm_forward(const RowShape&, double, bool, std::span<const float>,

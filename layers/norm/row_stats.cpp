@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t TaskElements = 65536;  // enough work to pay for handing a task to a thread
 constexpr std::int64_t TaskRows = 8;          // the row pipeline wants several rows per task
-constexpr std::int64_t BlockRows = 64;        // terms of a sum in T
+constexpr std::int64_t BlockRows = 64;        // partials cost 4 / (3 * rows) extra memory traffic
 constexpr std::int64_t MergeColumns = 256;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
@@ -99,14 +99,13 @@ template class RepeatedGains<double>;
 
 template <class T>
 void merge_partials(const RowShape& shape, const T* partials, std::int64_t kinds, std::int64_t kind,
-                    std::span<T> out, std::int64_t number) {
+                    std::span<T> out) {
   const RowPlan plan(shape);
-  if (number == 0) number = plan.blocks;
   const std::int64_t columns = std::max(plan.period, shape.affine);
   parallel_for(shape.affine, MergeColumns, [&](std::int64_t begin, std::int64_t end) {
     std::array<double, MergeColumns> sum{};
     const auto count = static_cast<std::size_t>(end - begin);
-    for (std::int64_t block = 0; block < number; ++block) {
+    for (std::int64_t block = 0; block < plan.blocks; ++block) {
       const T* p = partials + (block * kinds + kind) * columns + begin;
       for (std::int64_t base = 0; base < columns; base += shape.affine) {
         for (std::size_t c = 0; c < count; ++c) {
@@ -119,9 +118,9 @@ void merge_partials(const RowShape& shape, const T* partials, std::int64_t kinds
   });
 }
 template void merge_partials(const RowShape&, const float*, std::int64_t, std::int64_t,
-                             std::span<float>, std::int64_t);
+                             std::span<float>);
 template void merge_partials(const RowShape&, const double*, std::int64_t, std::int64_t,
-                             std::span<double>, std::int64_t);
+                             std::span<double>);
 
 void check_span(const char* op, const char* name, std::size_t size, std::int64_t expected,
                 bool may_be_absent) {

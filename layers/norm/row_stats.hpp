@@ -1,12 +1,9 @@
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <numeric>
 #include <span>
-#include <steadygrad/core/kernels/scratch.hpp>
 #include <steadygrad/core/kernels/stream.hpp>
 
 namespace steady {
@@ -86,51 +83,10 @@ class RepeatedGains {
   RowGains<T> view_;
 };
 
-/// Blocks that share one partial. It is memory that is cleared, summed into and read again, so
-/// there are few; but enough for eight threads.
-inline std::int64_t blocks_per_partial(const RowPlan& plan) {
-  return std::clamp<std::int64_t>(plan.blocks / 8, 1, 4);
-}
-inline std::int64_t shared_partials(const RowPlan& plan) {
-  return (plan.blocks + blocks_per_partial(plan) - 1) / blocks_per_partial(plan);
-}
-inline std::int64_t task_partials(const RowPlan& plan) {
-  return std::max<std::int64_t>(plan.task_blocks / blocks_per_partial(plan), 1);
-}
-
-/// Calls sum(first row, last row, sums) for the blocks of partial `index`, of `rows` rows in all,
-/// so that `partial`, unless empty, becomes the sum of what each block adds to sums of its own: no
-/// sum in T has more terms than a block has rows.
-template <class T, class Sum>
-void sum_blocks(const RowPlan& plan, std::int64_t rows, std::int64_t index, std::span<T> partial,
-                Sum&& sum) {
-  struct BlockSums;
-  const std::int64_t per = blocks_per_partial(plan);
-  const std::int64_t end = std::min(rows, (index + 1) * per * plan.block_rows);
-  const std::int64_t step = partial.empty() ? per * plan.block_rows : plan.block_rows;
-  const std::int64_t begin = index * per * plan.block_rows;
-  for (std::int64_t row = begin; row < end; row += step) {
-    const std::int64_t last = std::min(row + step, end);
-    if (partial.empty()) {
-      sum(row, last, static_cast<T*>(nullptr));
-    } else if (row == begin) {
-      std::ranges::fill(partial, T(0));
-      sum(row, last, partial.data());
-    } else {
-      const std::span<T> sums =
-          kernels::thread_scratch<BlockSums>().template take<T>(std::ssize(partial));
-      std::ranges::fill(sums, T(0));
-      sum(row, last, sums.data());
-      std::ranges::transform(partial, sums, partial.begin(), std::plus<>());
-    }
-  }
-}
-
-/// out[c] = sum over partials and periods of partial number `kind`, in that order, in double; of
-/// `number` partials, 0: one per block.
+/// out[c] = sum over blocks and periods of partial number `kind`, in that order, in double.
 template <class T>
 void merge_partials(const RowShape& shape, const T* partials, std::int64_t kinds, std::int64_t kind,
-                    std::span<T> out, std::int64_t number = 0);
+                    std::span<T> out);
 
 /// Throws ShapeError unless size == expected, or size == 0 and the argument may be absent.
 void check_span(const char* op, const char* name, std::size_t size, std::int64_t expected,
