@@ -17,7 +17,6 @@ namespace {
 
 using namespace norm_testing;
 using namespace testing_support;
-using norm_testing::values;
 
 /// Both outputs in one tensor, so that both get a cotangent.
 Tensor both(const SumAndNorm& r) { return r.sum * 0.7 + r.norm; }
