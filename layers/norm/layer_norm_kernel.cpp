@@ -24,11 +24,11 @@ namespace HWY_NAMESPACE {
 
 void layer_norm_forward_f32(const LayerNormForward<float>& a, std::int64_t begin,
                             std::int64_t end) {
-  forward_task(a, begin, end);
+  forward_rows(a, begin, end);
 }
 void layer_norm_forward_f64(const LayerNormForward<double>& a, std::int64_t begin,
                             std::int64_t end) {
-  forward_task(a, begin, end);
+  forward_rows(a, begin, end);
 }
 void layer_norm_backward_f32(const LayerNormBackward<float>& a, std::int64_t begin,
                              std::int64_t end, float* dgamma, float* dbeta) {

@@ -138,19 +138,13 @@ HWY_FLATTEN void wide_rows(const RmsNormWork<T>& a, std::int64_t begin, std::int
   walk_wide<T>(begin, end, cut, walk);
   end_stream<kLarge && !kSum>();
 }
-template <bool kSum, bool kLarge, class T>
-void forward_rows(const RmsNormWork<T>& a, std::int64_t begin, std::int64_t end) {
-  is_short<T>(a.width, a.period) ? short_rows<kSum, kLarge>(a, begin, end)
-                                 : wide_rows<kSum, kLarge>(a, begin, end);
-}
 
 template <class T>
-void forward_task(const RmsNormWork<T>& a, std::int64_t begin, std::int64_t end) {
-  if (a.sum != nullptr) {
-    a.large ? forward_rows<true, true>(a, begin, end) : forward_rows<true, false>(a, begin, end);
-  } else {
-    a.large ? forward_rows<false, true>(a, begin, end) : forward_rows<false, false>(a, begin, end);
-  }
+void forward_rows(const RmsNormWork<T>& a, std::int64_t begin, std::int64_t end) {
+  in_forward_ways(a.sum != nullptr, a.large, [&](auto sum, auto large) {
+    is_short<T>(a.width, a.period) ? short_rows<sum(), large()>(a, begin, end)
+                                   : wide_rows<sum(), large()>(a, begin, end);
+  });
 }
 
 }  // namespace

@@ -24,10 +24,10 @@ namespace steady {
 namespace HWY_NAMESPACE {
 
 void rms_norm_forward_f32(const RmsNormWork<float>& a, std::int64_t begin, std::int64_t end) {
-  forward_task(a, begin, end);
+  forward_rows(a, begin, end);
 }
 void rms_norm_forward_f64(const RmsNormWork<double>& a, std::int64_t begin, std::int64_t end) {
-  forward_task(a, begin, end);
+  forward_rows(a, begin, end);
 }
 void rms_norm_backward_f32(const RmsNormWork<float>& a, std::int64_t begin, std::int64_t end,
                            float* dgamma) {

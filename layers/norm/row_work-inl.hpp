@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <steadygrad/core/kernels/stream-inl.hpp>
+#include <type_traits>
 
 HWY_BEFORE_NAMESPACE();
 namespace steady {
@@ -50,6 +51,15 @@ struct InputRow {
     }
   }
 };
+
+/// run(sum, large), each std::true_type or std::false_type, for what is asked of a forward.
+template <class Run>
+void in_forward_ways(bool sum, bool large, Run&& run) {
+  using Yes = std::true_type;
+  using No = std::false_type;
+  if (sum) return large ? run(Yes{}, Yes{}) : run(Yes{}, No{});
+  large ? run(No{}, Yes{}) : run(No{}, No{});
+}
 
 /// What a backward does: dx, parameter gradients, a residual; rows fetched ahead, streamed dx.
 template <bool input, bool params, bool residual, bool large>
