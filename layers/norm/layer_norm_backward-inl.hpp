@@ -194,8 +194,8 @@ HWY_INLINE void sum_wide(const LayerNormBackward<T>& a, std::int64_t r, Piece p,
 /// A piece of dx of row r.
 template <class W, class T>
 HWY_INLINE void write_wide(const LayerNormBackward<T>& a, std::int64_t r, Piece p,
-                           std::int64_t ahead_rows, const RowMeans<T>& means) {
-  const std::int64_t here = r * a.width + p.i, ahead = ahead_rows * a.width;
+                           const RowMeans<T>& means) {
+  const std::int64_t here = r * a.width + p.i;
   const std::int64_t mask = a.gains.gamma_mask;
   const T *x = a.x + here, *dy = a.dy + here;
   const T* gamma = a.gains.gamma + ((first_gain(a, r) + p.at) & mask);
@@ -204,10 +204,6 @@ HWY_INLINE void write_wide(const LayerNormBackward<T>& a, std::int64_t r, Piece 
   const Normalized<T> normalized(a.stats + 3 * r);
   const Vec<T> mean_w = fill(means.w), mean_wx = fill(means.wx);
   for_vectors<T>(p.n, [=](std::int64_t j, auto part, int) HWY_ATTR {
-    if constexpr (W::Ahead) {
-      hwy::Prefetch(x + j + ahead);
-      hwy::Prefetch(dy + j + ahead);
-    }
     const Vec<T> w = hn::Mul(load(dy + j, part), load(gamma + (j & mask), part));
     const Vec<T> xhat = normalized.at(x + j, part);
     Vec<T> d = hn::Mul(normalized.rstd, fnma(xhat, mean_wx, hn::Sub(w, mean_w)));
@@ -234,8 +230,8 @@ struct WideBackward {
     means[slot] = RowMeans<T>(sums[slot], inverse);
     sums[slot] = {};
   }
-  HWY_INLINE void write(std::int64_t r, std::int64_t slot, Piece p, std::int64_t ahead) {
-    if constexpr (W::Input) write_wide<W>(a, r, p, ahead, means[slot]);
+  HWY_INLINE void write(std::int64_t r, std::int64_t slot, Piece p) {
+    if constexpr (W::Input) write_wide<W>(a, r, p, means[slot]);
   }
 };
 
@@ -251,7 +247,8 @@ template <class W, class T>
 HWY_FLATTEN void wide_block(const LayerNormBackward<T>& a, std::int64_t begin, std::int64_t end,
                             T* dgamma, T* dbeta) {
   WideBackward<W, T> walk{a, dgamma, dbeta, 1.0 / static_cast<double>(a.width)};
-  const WideCut cut{a.width, a.period, 2 * a.width, summed_by<T>(1), a.period, a.cycle == 1};
+  const std::int64_t piece = W::Residual ? a.period : WideBackwardPiece<T>;
+  const WideCut cut{a.width, a.period, 2 * a.width, summed_by<T>(1), piece, a.cycle == 1};
   walk_wide<T>(begin, end, cut, walk);
   end_stream<W::Stream>();
 }

@@ -186,12 +186,13 @@ struct ShortForward {
 };
 
 /// Adds a piece of row r to its sums.
-template <bool kSum, class T>
+template <bool kSum, bool kLarge, class T>
 HWY_INLINE void sum_wide(const LayerNormForward<T>& a, std::int64_t r, Piece p, Shifted& sums) {
   const InputRow<kSum, T> x(a, r);
   const Vec<T> pivot = fill(x.first());
   Sum<T> c, q;
   for_vectors<T>(p.n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
+    if (kLarge) x.fetch(p.i + j + WideAhead);
     const Vec<T> d = keep<T>(hn::Sub(x.at(p.i + j, part), pivot), part);
     c.add(k, d);
     q.add_product(k, d, d);
@@ -201,12 +202,11 @@ HWY_INLINE void sum_wide(const LayerNormForward<T>& a, std::int64_t r, Piece p, 
 }
 
 /// Normalizes a piece of row r.
-template <bool kSum, bool kLarge, class T>
+template <bool kStream, class T>
 HWY_INLINE void write_wide(const LayerNormForward<T>& a, std::int64_t r, Piece p,
-                           std::int64_t ahead_rows, const RowStats<T>& stats) {
+                           const RowStats<T>& stats) {
   const T* x = a.x + r * a.width + p.i;
   T* y = a.y + r * a.width + p.i;
-  const InputRow<kSum, T> ahead(a, r + ahead_rows);
   const std::int64_t gamma_mask = a.gains.gamma_mask, beta_mask = a.gains.beta_mask;
   const std::int64_t first = first_gain(a, r) + p.at;
   const T* gamma = a.gains.gamma + (first & gamma_mask);
@@ -214,10 +214,9 @@ HWY_INLINE void write_wide(const LayerNormForward<T>& a, std::int64_t r, Piece p
   const Vec<T> mean = fill(stats.mean), rstd = fill(stats.rstd);
   const Vec<T> low = fill(-stats.mean_lo * stats.rstd);
   for_vectors<T>(p.n, [=](std::int64_t j, auto part, int) HWY_ATTR {
-    if (kLarge) ahead.fetch(p.i + j);
     const Vec<T> xhat = fma(hn::Sub(load(x + j, part), mean), rstd, low);
     const Vec<T> g = load(gamma + (j & gamma_mask), part);
-    put<kLarge && !kSum>(fma(xhat, g, load(beta + (j & beta_mask), part)), y + j, part);
+    put<kStream>(fma(xhat, g, load(beta + (j & beta_mask), part)), y + j, part);
   });
 }
 
@@ -232,14 +231,14 @@ struct WideForward {
 
   template <int kRows>
   HWY_INLINE void sum(std::int64_t r, std::int64_t slot, Piece p) {
-    sum_wide<kSum>(a, r, p, sums[slot]);
+    sum_wide<kSum, kLarge>(a, r, p, sums[slot]);
   }
   HWY_INLINE void finish(std::int64_t r, std::int64_t slot) {
     stats[slot] = finished_row(a, r, inverse, sums[slot]);
     sums[slot] = {0, 0};
   }
-  HWY_INLINE void write(std::int64_t r, std::int64_t slot, Piece p, std::int64_t ahead) {
-    write_wide<kSum, kLarge>(a, r, p, ahead, stats[slot]);
+  HWY_INLINE void write(std::int64_t r, std::int64_t slot, Piece p) {
+    write_wide<kLarge && !kSum>(a, r, p, stats[slot]);
   }
 };
 
@@ -252,7 +251,7 @@ HWY_FLATTEN void short_rows(const LayerNormForward<T>& a, std::int64_t begin, st
 template <bool kSum, bool kLarge, class T>
 HWY_FLATTEN void wide_rows(const LayerNormForward<T>& a, std::int64_t begin, std::int64_t end) {
   WideForward<kSum, kLarge, T> walk{a, 1.0 / static_cast<double>(a.width)};
-  const WideCut cut{a.width, a.period, a.width, summed_by<T>(4), sum_block<T>()};
+  const WideCut cut{a.width, a.period, a.width, summed_by<T>(4), WideForwardPiece<T>};
   walk_wide<T>(begin, end, cut, walk);
   end_stream<kLarge && !kSum>();
 }

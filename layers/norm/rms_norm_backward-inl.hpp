@@ -119,19 +119,14 @@ HWY_INLINE void sum_wide(const RmsNormWork<T>& a, std::int64_t r, Piece p, T* dg
 
 /// A piece of dx of row r.
 template <class W, class T>
-HWY_INLINE void write_wide(const RmsNormWork<T>& a, std::int64_t r, Piece p,
-                           std::int64_t ahead_rows, T mean_of_wx) {
-  const std::int64_t here = r * a.width + p.i, ahead = ahead_rows * a.width;
+HWY_INLINE void write_wide(const RmsNormWork<T>& a, std::int64_t r, Piece p, T mean_of_wx) {
+  const std::int64_t here = r * a.width + p.i;
   const T *x = a.x + here, *dy = a.dy + here;
   const T* residual = W::Residual ? a.residual + here : nullptr;
   T* dx = a.out + here;
   const Gains<T> gains(a, p.at);
   const Vec<T> rstd = fill(a.stats[r]), mean_wx = fill(mean_of_wx);
   for_vectors<T>(p.n, [=](std::int64_t j, auto part, int) HWY_ATTR {
-    if constexpr (W::Ahead) {
-      hwy::Prefetch(x + j + ahead);
-      hwy::Prefetch(dy + j + ahead);
-    }
     const Vec<T> xhat = hn::Mul(load(x + j, part), rstd);
     const Vec<T> w = hn::Mul(load(dy + j, part), gains.at(j, part));
     Vec<T> d = hn::Mul(rstd, fnma(xhat, mean_wx, w));
@@ -158,8 +153,8 @@ struct WideBackward {
     means[slot] = static_cast<T>(sums[slot] * inverse);
     sums[slot] = 0;
   }
-  HWY_INLINE void write(std::int64_t r, std::int64_t slot, Piece p, std::int64_t ahead) {
-    if constexpr (W::Input) write_wide<W>(a, r, p, ahead, means[slot]);
+  HWY_INLINE void write(std::int64_t r, std::int64_t slot, Piece p) {
+    if constexpr (W::Input) write_wide<W>(a, r, p, means[slot]);
   }
 };
 
@@ -175,7 +170,8 @@ template <class W, class T>
 HWY_FLATTEN void wide_block(const RmsNormWork<T>& a, std::int64_t begin, std::int64_t end,
                             T* dgamma) {
   WideBackward<W, T> walk{a, dgamma, 1.0 / static_cast<double>(a.width)};
-  const WideCut cut{a.width, a.period, 2 * a.width, summed_by<T>(1), a.period};
+  const std::int64_t piece = W::Residual ? a.period : WideBackwardPiece<T>;
+  const WideCut cut{a.width, a.period, 2 * a.width, summed_by<T>(1), piece};
   walk_wide<T>(begin, end, cut, walk);
   end_stream<W::Stream>();
 }

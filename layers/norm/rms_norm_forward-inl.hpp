@@ -102,6 +102,7 @@ struct WideForward {
     const InputRow<kSum, T> x(a, r);
     Sum<T> s;
     for_vectors<T>(p.n, [&](std::int64_t j, auto part, int k) HWY_ATTR {
+      if (kLarge) x.fetch(p.i + j + WideAhead);
       const Vec<T> v = x.at(p.i + j, part);
       s.add_product(k, v, v);
     });
@@ -111,14 +112,12 @@ struct WideForward {
     scales[slot] = finished_row(a, r, inverse, sums[slot]);
     sums[slot] = 0;
   }
-  HWY_INLINE void write(std::int64_t r, std::int64_t slot, Piece p, std::int64_t ahead_rows) {
+  HWY_INLINE void write(std::int64_t r, std::int64_t slot, Piece p) {
     const T* x = a.x + r * a.width + p.i;
     T* y = a.out + r * a.width + p.i;
-    const InputRow<kSum, T> ahead(a, r + ahead_rows);
     const Gains<T> gains(a, p.at);
     const Vec<T> rstd = fill(scales[slot]);
     for_vectors<T>(p.n, [=](std::int64_t j, auto part, int) HWY_ATTR {
-      if (kLarge) ahead.fetch(p.i + j);
       const Vec<T> xhat = hn::Mul(load(x + j, part), rstd);
       put<kLarge && !kSum>(hn::Mul(xhat, gains.at(j, part)), y + j, part);
     });
@@ -134,7 +133,7 @@ HWY_FLATTEN void short_rows(const RmsNormWork<T>& a, std::int64_t begin, std::in
 template <bool kSum, bool kLarge, class T>
 HWY_FLATTEN void wide_rows(const RmsNormWork<T>& a, std::int64_t begin, std::int64_t end) {
   WideForward<kSum, kLarge, T> walk{a, 1.0 / static_cast<double>(a.width)};
-  const WideCut cut{a.width, a.period, a.width, summed_by<T>(4), a.period};
+  const WideCut cut{a.width, a.period, a.width, summed_by<T>(4), WideForwardPiece<T>};
   walk_wide<T>(begin, end, cut, walk);
   end_stream<kLarge && !kSum>();
 }

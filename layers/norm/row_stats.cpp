@@ -9,7 +9,7 @@ namespace steady::detail {
 namespace {
 
 constexpr std::int64_t TaskElements = 65536;  // enough work to pay for handing a task to a thread
-constexpr std::int64_t TaskRows = 8;          // the row pipeline wants several rows per task
+constexpr std::int64_t TaskRows = 8;          // what a walk over wide rows takes at once
 constexpr std::int64_t BlockRows = 64;        // partials cost 4 / (3 * rows) extra memory traffic
 constexpr std::int64_t MergeColumns = 256;
 
@@ -30,7 +30,7 @@ RowPlan::RowPlan(const RowShape& shape) {
   block_rows = repeats > 1 ? std::max<std::int64_t>(BlockRows / repeats, 1)
                            : std::clamp(ceil_div(rows, 8), TaskRows, cycle * BlockRows);
   blocks = ceil_div(rows, block_rows);
-  task_rows = std::max(TaskElements / width, TaskRows);
+  task_rows = std::max(TaskElements / width / TaskRows, std::int64_t{1}) * TaskRows;
   task_blocks = std::max<std::int64_t>(TaskElements / (block_rows * width), 1);
 }
 

@@ -69,9 +69,10 @@ HWY_INLINE std::int64_t first_gain(const Work& a, std::int64_t r) {
 
 // A norm must have summed a row before it can write it, and should read memory once, while it
 // writes. Short rows, of which the first cache holds a few: a row is summed in the loop that writes
-// one before it. Wide rows, a few at a time: first they are summed, a backward with one access to
-// the sums of the parameter gradients for all of them, then written while the second cache holds
-// them, the next ones being fetched meanwhile.
+// one before it. Wide rows, a few at a time: first they are summed, one after the other in a
+// forward, a few at once in a backward, which then has one access to the sums of the parameter
+// gradients for all of them; then they are written while the second cache holds them, in pieces so
+// small that the first one keeps the gains from row to row.
 
 /// Whether a row is a single piece.
 template <class T>
@@ -103,9 +104,18 @@ HWY_INLINE void walk_short(std::int64_t begin, std::int64_t end, std::int64_t el
 }
 
 /// Slots of a walk over wide rows. A backward sums that many at once, as many as the registers hold
-/// constants and sums of; a forward shares the gains, which the first cache holds, among them.
-constexpr int WideBackwardRows = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
+/// constants and sums of.
 constexpr int WideForwardRows = 8;
+constexpr int WideBackwardRows = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
+
+/// Elements of a wide row that are written before the same ones of the next row: measured.
+template <class T>
+constexpr std::int64_t WideForwardPiece = 2048 / sizeof(T);
+template <class T>
+constexpr std::int64_t WideBackwardPiece = 512 / sizeof(T);
+
+/// How far ahead of its use a row that comes from memory is fetched while it is summed.
+constexpr std::int64_t WideAhead = 2 * Ahead;
 
 /// How walk_wide cuts rows: `elements` are read of a row; they are summed and written in pieces of
 /// so many elements at most; `alike` unless they differ in their gains.
@@ -115,9 +125,9 @@ struct WideCut {
 };
 
 /// With a walk of Walk::Slots slots
-///   walk.sum<rows>(r, slot, p)       sums a piece of `rows` rows, 1 or Walk::Together, from r on
-///   walk.finish(r, slot)             makes of its sums what is needed to write row r, clears them
-///   walk.write(r, slot, p, ahead)    writes a piece of row r; `ahead` rows later is the next one
+///   walk.sum<rows>(r, slot, p)   sums a piece of `rows` rows, 1 or Walk::Together, from r on
+///   walk.finish(r, slot)         makes of its sums what is needed to write row r, clears them
+///   walk.write(r, slot, p)       writes a piece of row r
 /// for all rows in [begin, end), as many at a time as there are slots and the second cache holds.
 template <class T, class Walk>
 HWY_INLINE void walk_wide(std::int64_t begin, std::int64_t end, const WideCut& cut, Walk& walk) {
@@ -126,15 +136,17 @@ HWY_INLINE void walk_wide(std::int64_t begin, std::int64_t end, const WideCut& c
   const std::int64_t step = std::clamp<std::int64_t>(Bytes / (cut.elements * Size), 1, Slots);
   for (std::int64_t first = begin; first < end; first += step) {
     const std::int64_t rows = std::min(step, end - first);
-    for_pieces(cut.width, cut.period, cut.sum_piece, [&](Piece p) HWY_ATTR {
-      if constexpr (Together > 1) {
-        if (rows == Together && cut.alike) return walk.template sum<Together>(first, 0, p);
-      }
-      for (std::int64_t k = 0; k < rows; ++k) walk.template sum<1>(first + k, k, p);
-    });
+    for (std::int64_t k = 0; k < rows;) {
+      const bool together = cut.alike && k + Together <= rows;
+      for_pieces(cut.width, cut.period, cut.sum_piece, [&](Piece p) HWY_ATTR {
+        if (together) return walk.template sum<Together>(first + k, k, p);
+        walk.template sum<1>(first + k, k, p);
+      });
+      k += together ? Together : 1;
+    }
     for (std::int64_t k = 0; k < rows; ++k) walk.finish(first + k, k);
     for_pieces(cut.width, cut.period, cut.write_piece, [&](Piece p) HWY_ATTR {
-      for (std::int64_t k = 0; k < rows; ++k) walk.write(first + k, k, p, step);
+      for (std::int64_t k = 0; k < rows; ++k) walk.write(first + k, k, p);
     });
   }
 }
