@@ -4,7 +4,8 @@
 //
 // In turn, in one process, for every shape: a copy (x to out) and a triad (x and dy to out) with
 // plain stores, and loops that do a part of a norm, see limits.hpp: for rows of features LayerNorm
-// backward's loads and stores alone, these with its arithmetic, the arithmetic alone; softmax
+// forward's loads and stores alone and these with its arithmetic; the same of its backward, and the
+// arithmetic alone; softmax
 // forward's exponentials of a row in the first cache, and the loads and stores of its passes; for
 // images, as GroupNorm, and wide rows, a few at a time, a read followed by the copy or triad over
 // what was read, the second time written past the caches and the next fetched. "best" and "median"
@@ -53,6 +54,8 @@ struct Limit {
 };
 
 const std::vector<Limit> OfRows{
+    {"LayerNorm forward: loads and stores", "copy", limit_layer_norm_forward_memory},
+    {"LayerNorm forward: with arithmetic", "copy", limit_layer_norm_forward},
     {"LayerNorm backward: loads and stores", "triad", limit_layer_norm_memory},
     {"LayerNorm backward: with arithmetic", "triad", limit_layer_norm},
     {"LayerNorm backward: arithmetic alone", "triad", limit_layer_norm_arithmetic},

@@ -15,6 +15,14 @@ struct LimitArrays {
   float *out, *dgamma, *dbeta;
 };
 
+/// LayerNorm's forward over short rows: out of a row, and the sums over the row after the next one
+/// that its mean and variance come from, in float and without regard to what they lose there.
+///   out = (x - mean) * rstd * gamma + beta (dbeta's memory),  sum of x - c,  sum of (x - c)^2
+float limit_layer_norm_forward(const LimitArrays& a);
+
+/// Its four loads and one store, with three additions.
+float limit_layer_norm_forward_memory(const LimitArrays& a);
+
 /// LayerNorm's backward over short rows with the statistics given: dx and the sums of dgamma and
 /// dbeta of a row, and the two sums over the next row that its dx depends on.
 ///   xhat = (x - mean) * rstd,  w = gamma * dy,  out = rstd * (w - m(w) - xhat * m(w xhat))

@@ -1,5 +1,7 @@
 #include "bench/limits.hpp"
 
+#include <cmath>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "bench/ours/limits.cpp"
 #include <hwy/foreach_target.h>
@@ -60,6 +62,46 @@ HWY_FLATTEN float backward_rows(const LimitArrays& a) {
   }
   return total;
 }
+
+// Row r is written in the loop that reads row r + 2. With arithmetic: also summed there, the plain
+// moments in float, and no guard against what overflows or cancels.
+template <bool kArithmetic>
+HWY_FLATTEN float forward_rows(const LimitArrays& a) {
+  constexpr std::int64_t Lag = 2;
+  const float *const gamma = a.gamma, *const beta = a.dbeta;
+  const float inverse = 1.0F / static_cast<float>(a.width);
+  float mean[Lag] = {Mean, Mean}, rstd[Lag] = {Rstd, Rstd};
+  float total = 0;
+  for (std::int64_t r = 0; r < a.rows; ++r) {
+    const float* const x = a.x + r * a.width;
+    const float* const next = x + (r + Lag < a.rows ? Lag * a.width : 0);
+    float* const out = a.out + r * a.width;
+    const Float m = fill(mean[r % Lag]), s = fill(rstd[r % Lag]);
+    Sum<float> sum, squares;
+    for_vectors<float>(a.width, [&](std::int64_t i, auto part, [[maybe_unused]] int k) HWY_ATTR {
+      const Float v = load(x + i, part), g = load(gamma + i, part), b = load(beta + i, part);
+      const Float next_v = load(next + i, part);
+      if constexpr (kArithmetic) {
+        store<float>(fma(fma(hn::Sub(v, m), s, fill(Low)), g, b), out + i, part);
+        const Float d = hn::Sub(next_v, fill(NextMean));
+        sum.add(k, d);
+        squares.add_product(k, d, d);
+      } else {
+        store<float>(hn::Add(hn::Add(v, g), hn::Add(b, next_v)), out + i, part);
+      }
+    });
+    if constexpr (kArithmetic) {
+      const float low = sum.total() * inverse;
+      mean[r % Lag] = NextMean + low;
+      rstd[r % Lag] = 1.0F / std::sqrt(squares.total() * inverse - low * low + 1e-5F);
+      total += mean[r % Lag];
+    }
+  }
+  return total;
+}
+
+float layer_norm_forward(const LimitArrays& a) { return forward_rows<true>(a); }
+float layer_norm_forward_memory(const LimitArrays& a) { return forward_rows<false>(a); }
 
 float layer_norm(const LimitArrays& a) { return backward_rows<true>(a); }
 float layer_norm_memory(const LimitArrays& a) { return backward_rows<false>(a); }
@@ -154,6 +196,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace steady {
 namespace {
+HWY_EXPORT(layer_norm_forward);
+HWY_EXPORT(layer_norm_forward_memory);
 HWY_EXPORT(layer_norm);
 HWY_EXPORT(layer_norm_memory);
 HWY_EXPORT(layer_norm_arithmetic);
@@ -167,6 +211,12 @@ HWY_EXPORT(softmax_memory);
 
 namespace bench {
 
+float limit_layer_norm_forward(const LimitArrays& a) {
+  return HWY_DYNAMIC_DISPATCH(layer_norm_forward)(a);
+}
+float limit_layer_norm_forward_memory(const LimitArrays& a) {
+  return HWY_DYNAMIC_DISPATCH(layer_norm_forward_memory)(a);
+}
 float limit_layer_norm(const LimitArrays& a) { return HWY_DYNAMIC_DISPATCH(layer_norm)(a); }
 float limit_layer_norm_memory(const LimitArrays& a) {
   return HWY_DYNAMIC_DISPATCH(layer_norm_memory)(a);
