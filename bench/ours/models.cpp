@@ -20,7 +20,7 @@ struct Cnn : Layer {
 
   Tensor forward(const Tensor& x) override {
     Tensor h = norm_relu(norm1, conv1(x));
-    h = max_pool2d(norm_relu(norm2, conv2(h)), 2);
+    h = norm_relu_pool(norm2, conv2(h), 2);
     h = norm_relu(norm3, conv3(h));
     return head(global_avg_pool2d(h));
   }

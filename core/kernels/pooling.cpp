@@ -55,27 +55,46 @@ template <class T>
   return !(value <= best) && best == best;
 }
 
+// Below, `memory` is an image without what lies above row `top`.
+
 /// Every element has its own scan: fast enough for float64.
-void max_row(const Pool2dGeometry& g, const double* plane, Index out_row, double* y,
+void max_row(const Pool2dGeometry& g, const double* memory, Index top, Index out_row, double* y,
              std::int32_t* index) {
   const Taps rows = taps(g, 0, out_row);
+  const auto at = [&](Index pixel, Index c) {
+    return memory[(pixel - top * g.width) * g.channels + c];
+  };
   for (Index j = 0; j < g.out_width(); ++j) {
     const Taps columns = taps(g, 1, j);
     for (Index c = 0; c < g.channels; ++c, ++y, ++index) {
       Index winner = rows.begin * g.width + columns.begin;
       for (Index h = rows.begin; h < rows.end; h += rows.step)
         for (Index w = columns.begin; w < columns.end; w += columns.step)
-          if (replaces(plane[(h * g.width + w) * g.channels + c], plane[winner * g.channels + c]))
-            winner = h * g.width + w;
-      *y = plane[winner * g.channels + c];
+          if (replaces(at(h * g.width + w, c), at(winner, c))) winner = h * g.width + w;
+      *y = at(winner, c);
       *index = static_cast<std::int32_t>(winner);
     }
   }
 }
 
-void max_row(const Pool2dGeometry& g, const float* plane, Index out_row, float* y,
+void max_row(const Pool2dGeometry& g, const float* memory, Index top, Index out_row, float* y,
              std::int32_t* index) {
-  max_pool_row_simd(g, plane, out_row, y, index);
+  max_pool_row_simd(g, memory, top, out_row, y, index);
+}
+
+/// The gradient of one row of windows that cover their rows.
+void spread_row(const Pool2dGeometry& g, const float* dy, const std::int32_t* index, Index out_row,
+                float* memory, Index top) {
+  max_pool_row_backward_simd(g, dy, index, out_row, memory, top);
+}
+void spread_row(const Pool2dGeometry& g, const double* dy, const std::int32_t* index, Index out_row,
+                double* memory, Index top) {
+  const Taps rows = taps(g, 0, out_row);
+  std::fill(memory + (rows.begin - top) * g.width * g.channels,
+            memory + (rows.end - top) * g.width * g.channels, 0.0);
+  for (Index j = 0; j < g.out_width(); ++j, dy += g.channels, index += g.channels)
+    for (Index c = 0; c < g.channels; ++c)
+      memory[(index[c] - top * g.width) * g.channels + c] += dy[c];
 }
 
 /// No pixel belongs to two windows.
@@ -95,7 +114,7 @@ void spread_apart(const Pool2dGeometry& g, const float* dy, const std::int32_t* 
   if (!windows_cover(g)) std::fill_n(dx, g.height * g.width * g.channels, 0.0F);
   const Index out_row = g.out_width() * g.channels;
   for (Index i = 0; i < g.out_height(); ++i)
-    max_pool_row_backward_simd(g, dy + i * out_row, index + i * out_row, i, dx);
+    spread_row(g, dy + i * out_row, index + i * out_row, i, dx, 0);
 }
 
 /// Gradient of one image.
@@ -198,8 +217,34 @@ void max_pool2d_forward(const Pool2dGeometry& geometry, std::span<const T> x, st
   const Index out_row = g.out_width() * g.channels;
   for_each_row(g, [&](Index n, Index i) {
     const Index at = (n * g.out_height() + i) * out_row;
-    max_row(g, x.data() + n * plane, i, y.data() + at, index.data() + at);
+    max_row(g, x.data() + n * plane, 0, i, y.data() + at, index.data() + at);
   });
+}
+
+bool windows_tile(const Pool2dGeometry& g) {
+  return g.kernel == g.stride && g.padding == std::array<Index, 2>{0, 0} &&
+         g.dilation == std::array<Index, 2>{1, 1} && g.height % g.kernel[0] == 0 &&
+         g.width % g.kernel[1] == 0;
+}
+
+template <std::floating_point T>
+void max_pool2d_forward_bands(const Pool2dGeometry& g, Index first, Index count, const T* x, T* y,
+                              std::int32_t* index) {
+  const Index band = g.kernel[0] * g.width * g.channels, out_row = g.out_width() * g.channels;
+  for (Index b = first; b < first + count; ++b, x += band) {
+    const Index i = b % g.out_height();
+    max_row(g, x, i * g.kernel[0], i, y + b * out_row, index + b * out_row);
+  }
+}
+
+template <std::floating_point T>
+void max_pool2d_backward_bands(const Pool2dGeometry& g, Index first, Index count, const T* dy,
+                               const std::int32_t* index, T* dx) {
+  const Index band = g.kernel[0] * g.width * g.channels, out_row = g.out_width() * g.channels;
+  for (Index b = first; b < first + count; ++b, dx += band) {
+    const Index i = b % g.out_height();
+    spread_row(g, dy + b * out_row, index + b * out_row, i, dx, i * g.kernel[0]);
+  }
 }
 
 template <std::floating_point T>
@@ -293,6 +338,10 @@ template void max_pool2d_backward<float>(const Pool2dGeometry&, std::span<const 
                                          std::span<const std::int32_t>, std::span<float>);
 template void max_pool2d_gather<float>(const Pool2dGeometry&, std::span<const float>,
                                        std::span<const std::int32_t>, std::span<float>);
+template void max_pool2d_forward_bands<float>(const Pool2dGeometry&, Index, Index, const float*,
+                                              float*, std::int32_t*);
+template void max_pool2d_backward_bands<float>(const Pool2dGeometry&, Index, Index, const float*,
+                                               const std::int32_t*, float*);
 template void avg_pool2d_forward<float>(const Pool2dGeometry&, bool, std::span<const float>,
                                         std::span<float>);
 template void avg_pool2d_backward<float>(const Pool2dGeometry&, bool, std::span<const float>,
@@ -304,6 +353,10 @@ template void max_pool2d_backward<double>(const Pool2dGeometry&, std::span<const
                                           std::span<const std::int32_t>, std::span<double>);
 template void max_pool2d_gather<double>(const Pool2dGeometry&, std::span<const double>,
                                         std::span<const std::int32_t>, std::span<double>);
+template void max_pool2d_forward_bands<double>(const Pool2dGeometry&, Index, Index, const double*,
+                                               double*, std::int32_t*);
+template void max_pool2d_backward_bands<double>(const Pool2dGeometry&, Index, Index, const double*,
+                                                const std::int32_t*, double*);
 template void avg_pool2d_forward<double>(const Pool2dGeometry&, bool, std::span<const double>,
                                          std::span<double>);
 template void avg_pool2d_backward<double>(const Pool2dGeometry&, bool, std::span<const double>,

@@ -52,6 +52,19 @@ template <std::floating_point T>
 void max_pool2d_backward(const Pool2dGeometry& geometry, std::span<const T> dy,
                          std::span<const std::int32_t> index, std::span<T> dx);
 
+/// Whether the windows lie side by side and cover every image. Then the rows of all images, one
+/// image after the other, are batch * Ho bands of kernel[0] rows: one row of windows each.
+[[nodiscard]] bool windows_tile(const Pool2dGeometry& geometry);
+
+/// max_pool2d_forward and max_pool2d_backward of the bands [first, first + count), where windows
+/// tile, on the calling thread. x and dx hold these bands alone, y, dy and index all.
+template <std::floating_point T>
+void max_pool2d_forward_bands(const Pool2dGeometry& geometry, std::int64_t first,
+                              std::int64_t count, const T* x, T* y, std::int32_t* index);
+template <std::floating_point T>
+void max_pool2d_backward_bands(const Pool2dGeometry& geometry, std::int64_t first,
+                               std::int64_t count, const T* dy, const std::int32_t* index, T* dx);
+
 /// y[n, i, j, c] = x[n, index[n, i, j, c], c]: max pooling with the winners of an earlier forward.
 /// The transpose of max_pool2d_backward, hence its derivative.
 template <std::floating_point T>

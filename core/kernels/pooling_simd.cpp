@@ -15,16 +15,16 @@ using Index = std::int64_t;
 using kernels::Pool2dGeometry;
 using kernels::Taps;
 
-/// The pixels of one window inside the image, by distances: in floats for a plane, in pixels for an
-/// index.
+/// The pixels of one window inside the image, by distances: in floats for memory that begins at row
+/// `top`, in pixels for an index.
 struct Window {
-  HWY_INLINE Window(const Pool2dGeometry& g, const Taps& rows, const Taps& columns)
+  HWY_INLINE Window(const Pool2dGeometry& g, Index top, const Taps& rows, const Taps& columns)
       : row_count(rows.count()),
         column_count(columns.count()),
         first(static_cast<std::int32_t>(rows.begin * g.width + columns.begin)),
         row_step(static_cast<std::int32_t>(rows.step * g.width)),
         column_step(static_cast<std::int32_t>(columns.step)),
-        origin(first * g.channels),
+        origin((first - top * g.width) * g.channels),
         row_floats(rows.step * g.width * g.channels),
         column_floats(columns.step * g.channels) {}
 
@@ -85,31 +85,31 @@ HWY_INLINE void spread_vector(const Window& window, const float* dy, const std::
   }
 }
 
-void max_row(const Pool2dGeometry& g, const float* plane, Index out_row, float* y,
+void max_row(const Pool2dGeometry& g, const float* memory, Index top, Index out_row, float* y,
              std::int32_t* index) {
   const Taps rows = kernels::taps(g, 0, out_row);
   const Index out_width = g.out_width();
   const Index step = lanes<float>();
   for (Index j = 0; j < out_width; ++j, y += g.channels, index += g.channels) {
-    const Window window(g, rows, kernels::taps(g, 1, j));
+    const Window window(g, top, rows, kernels::taps(g, 1, j));
     Index c = 0;
     for (; c + step <= g.channels; c += step)
-      max_vector(window, plane + c, Whole{}, y + c, index + c);
-    if (c < g.channels) max_vector(window, plane + c, Part{g.channels - c}, y + c, index + c);
+      max_vector(window, memory + c, Whole{}, y + c, index + c);
+    if (c < g.channels) max_vector(window, memory + c, Part{g.channels - c}, y + c, index + c);
   }
 }
 
 void spread_row(const Pool2dGeometry& g, const float* dy, const std::int32_t* index, Index out_row,
-                float* plane) {
+                float* memory, Index top) {
   const Taps rows = kernels::taps(g, 0, out_row);
   const Index out_width = g.out_width();
   const Index step = lanes<float>();
   for (Index j = 0; j < out_width; ++j, dy += g.channels, index += g.channels) {
-    const Window window(g, rows, kernels::taps(g, 1, j));
+    const Window window(g, top, rows, kernels::taps(g, 1, j));
     Index c = 0;
     for (; c + step <= g.channels; c += step)
-      spread_vector(window, dy + c, index + c, Whole{}, plane + c);
-    if (c < g.channels) spread_vector(window, dy + c, index + c, Part{g.channels - c}, plane + c);
+      spread_vector(window, dy + c, index + c, Whole{}, memory + c);
+    if (c < g.channels) spread_vector(window, dy + c, index + c, Part{g.channels - c}, memory + c);
   }
 }
 
@@ -127,14 +127,14 @@ HWY_EXPORT(spread_row);
 
 namespace kernels {
 
-void max_pool_row_simd(const Pool2dGeometry& g, const float* plane, std::int64_t out_row, float* y,
-                       std::int32_t* index) {
-  HWY_DYNAMIC_DISPATCH(max_row)(g, plane, out_row, y, index);
+void max_pool_row_simd(const Pool2dGeometry& g, const float* rows, std::int64_t top,
+                       std::int64_t out_row, float* y, std::int32_t* index) {
+  HWY_DYNAMIC_DISPATCH(max_row)(g, rows, top, out_row, y, index);
 }
 
 void max_pool_row_backward_simd(const Pool2dGeometry& g, const float* dy, const std::int32_t* index,
-                                std::int64_t out_row, float* plane) {
-  HWY_DYNAMIC_DISPATCH(spread_row)(g, dy, index, out_row, plane);
+                                std::int64_t out_row, float* rows, std::int64_t top) {
+  HWY_DYNAMIC_DISPATCH(spread_row)(g, dy, index, out_row, rows, top);
 }
 
 }  // namespace kernels

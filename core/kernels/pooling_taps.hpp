@@ -27,14 +27,15 @@ struct Taps {
           std::min(stop, extent + g.padding[axis]) - start};
 }
 
-/// One row of windows of max_pool2d_forward, float32: plane is an image [H, W, C], y and index are
-/// [Wo, C].
-void max_pool_row_simd(const Pool2dGeometry& g, const float* plane, std::int64_t out_row, float* y,
-                       std::int32_t* index);
+/// One row of windows of max_pool2d_forward, float32: rows is an image [H, W, C] without what lies
+/// above row `top`, y and index are [Wo, C].
+void max_pool_row_simd(const Pool2dGeometry& g, const float* rows, std::int64_t top,
+                       std::int64_t out_row, float* y, std::int32_t* index);
 
 /// One row of windows of max_pool2d_backward where windows do not overlap: assigns every element of
-/// the windows, 0 where it did not win. dy and index are [Wo, C], plane is dx of one image.
+/// the windows, 0 where it did not win. dy and index are [Wo, C], rows is dx of one image from row
+/// `top` on.
 void max_pool_row_backward_simd(const Pool2dGeometry& g, const float* dy, const std::int32_t* index,
-                                std::int64_t out_row, float* plane);
+                                std::int64_t out_row, float* rows, std::int64_t top);
 
 }  // namespace steady::kernels

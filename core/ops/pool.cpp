@@ -40,8 +40,6 @@ Pool2dGeometry checked_geometry(const char* op, const Tensor& x, const Pool2dOpt
 // Once the winners are known, max pooling is a gather, and its gradient the scatter back: each is
 // the transpose, hence the derivative, of the other.
 
-Tensor scatter_winners(const Pool2dGeometry& g, const Tensor& dy, const Tensor& index);
-
 Tensor gather_winners(const Pool2dGeometry& g, const Tensor& x, const Tensor& index) {
   Tensor y = Tensor::empty(y_shape(g), x.dtype());
   dispatch_float("max_pool2d", x.dtype(), [&]<FloatElement T>() {
@@ -49,18 +47,7 @@ Tensor gather_winners(const Pool2dGeometry& g, const Tensor& x, const Tensor& in
                                   y.mutable_data<T>("max_pool2d"));
   });
   return record("max_pool2d_gather", y, {x}, {index}, [g](BackwardCall& call) {
-    call.give(0, [&] { return scatter_winners(g, call.grad(), call.saved(0)); });
-  });
-}
-
-Tensor scatter_winners(const Pool2dGeometry& g, const Tensor& dy, const Tensor& index) {
-  Tensor dx = Tensor::empty(x_shape(g), dy.dtype());
-  dispatch_float("max_pool2d", dy.dtype(), [&]<FloatElement T>() {
-    kernels::max_pool2d_backward<T>(g, dy.data<T>(), index.data<std::int32_t>(),
-                                    dx.mutable_data<T>("max_pool2d backward"));
-  });
-  return record("max_pool2d_gradient", dx, {dy}, {index}, [g](BackwardCall& call) {
-    call.give(0, [&] { return gather_winners(g, call.grad(), call.saved(0)); });
+    call.give(0, [&] { return detail::max_pool2d_gradient(g, call.grad(), call.saved(0)); });
   });
 }
 
@@ -91,6 +78,17 @@ Tensor spread_mean(const Pool2dGeometry& g, bool count_include_pad, const Tensor
 
 }  // namespace
 
+Tensor detail::max_pool2d_gradient(const Pool2dGeometry& g, const Tensor& dy, const Tensor& index) {
+  Tensor dx = Tensor::empty(x_shape(g), dy.dtype());
+  dispatch_float("max_pool2d", dy.dtype(), [&]<FloatElement T>() {
+    kernels::max_pool2d_backward<T>(g, dy.data<T>(), index.data<std::int32_t>(),
+                                    dx.mutable_data<T>("max_pool2d backward"));
+  });
+  return record("max_pool2d_gradient", dx, {dy}, {index}, [g](BackwardCall& call) {
+    call.give(0, [&] { return gather_winners(g, call.grad(), call.saved(0)); });
+  });
+}
+
 Tensor max_pool2d(const Tensor& x, const Pool2dOptions& options) {
   const Pool2dGeometry g = checked_geometry("max_pool2d", x, options);
   Tensor y = Tensor::empty(y_shape(g), x.dtype());
@@ -100,7 +98,7 @@ Tensor max_pool2d(const Tensor& x, const Pool2dOptions& options) {
                                    index.mutable_data<std::int32_t>("max_pool2d"));
   });
   return record("max_pool2d", y, {x}, {index}, [g](BackwardCall& call) {
-    call.give(0, [&] { return scatter_winners(g, call.grad(), call.saved(0)); });
+    call.give(0, [&] { return detail::max_pool2d_gradient(g, call.grad(), call.saved(0)); });
   });
 }
 

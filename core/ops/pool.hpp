@@ -32,4 +32,15 @@ struct Pool2dOptions {
 /// Mean over all pixels: x: [N, H, W, C] -> y: [N, C].
 [[nodiscard]] Tensor global_avg_pool2d(const Tensor& x);
 
+namespace kernels {
+struct Pool2dGeometry;
+}
+namespace detail {
+
+/// The gradient of max_pool2d by its input: dy scattered to the winners that its kernel told.
+/// Differentiable to any order.
+[[nodiscard]] Tensor max_pool2d_gradient(const kernels::Pool2dGeometry& g, const Tensor& dy,
+                                         const Tensor& index);
+
+}  // namespace detail
 }  // namespace steady

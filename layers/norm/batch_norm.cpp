@@ -4,6 +4,7 @@
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/kernels/elementwise.hpp>
 #include <steadygrad/core/ops/elementwise.hpp>
+#include <steadygrad/core/ops/pool.hpp>
 #include <steadygrad/core/state_update.hpp>
 #include <steadygrad/core/tape.hpp>
 #include <steadygrad/layers/norm/batch_norm_kernel.hpp>
@@ -20,13 +21,15 @@ namespace {
 using detail::elements;
 using detail::empty_if;
 using detail::writable;
+using kernels::Pool2dGeometry;
 
-/// `constant`: the statistics did not come from x; `relu`: y went through a ReLU. Fixed at the
-/// forward, whatever mode is set later.
+/// `constant`: the statistics did not come from x; `relu`: y went through a ReLU; `windows`: and
+/// was pooled. Fixed at the forward, whatever mode is set later.
 struct Cut {
   ColumnShape columns;
   bool constant;
   bool relu = false;
+  std::optional<Pool2dGeometry> windows = std::nullopt;
 };
 
 Cut cut_of(const char* op, const Tensor& x, bool constant, bool relu = false) {
@@ -82,8 +85,13 @@ Tensor gate(const Cut& cut, const BackwardCall& call) {
 std::array<Tensor, 3> backward(Cut cut, const BackwardCall& call) {
   const char* op = "batch_norm_backward";
   const bool apart = cut.relu && recording();
-  const Tensor dy = apart ? call.grad() * gate(cut, call) : call.grad();
-  cut.relu = cut.relu && !apart;
+  Tensor dy = call.grad();
+  if (apart) {
+    if (cut.windows) dy = detail::max_pool2d_gradient(*cut.windows, dy, call.saved(4));
+    dy = dy * gate(cut, call);
+    cut.relu = false;
+    cut.windows = std::nullopt;
+  }
   const Tensor &x = call.saved(0), &weight = call.saved(1), &stats = call.saved(2),
                &bias = call.saved(3);
   Tensor dx = empty_if(call.needs(0), x.shape(), x.dtype());
@@ -92,10 +100,14 @@ std::array<Tensor, 3> backward(Cut cut, const BackwardCall& call) {
   Tensor scratch = workspace(cut);
   dispatch_float(op, x.dtype(), [&]<FloatElement T>() {
     const auto run = cut.constant ? &batch_norm_backward_frozen<T> : &batch_norm_backward<T>;
-    run(cut.columns, elements<T>(x), elements<T>(dy), elements<T>(weight), elements<T>(stats),
-        writable<T>(dx, op), writable<T>(dweight, op), writable<T>(dbias, op),
-        writable<double>(scratch, op),
-        {cut.relu, cut.relu ? elements<T>(bias) : std::span<const T>()});
+    const auto from = [&](const ColumnRows<T>& rows) {
+      run(cut.columns, elements<T>(x), rows, elements<T>(weight), elements<T>(stats),
+          writable<T>(dx, op), writable<T>(dweight, op), writable<T>(dbias, op),
+          writable<double>(scratch, op),
+          {cut.relu, cut.relu ? elements<T>(bias) : std::span<const T>()});
+    };
+    if (!cut.windows) return from(elements<T>(dy));
+    from(PooledGradient<T>(*cut.windows, elements<T>(dy), call.saved(4).data<std::int32_t>()));
   });
   return record(op, std::array{dx, dweight, dbias}, {dy, x, weight}, {dy, x, weight, stats},
                 [cut](BackwardCall& second) {
@@ -108,9 +120,10 @@ std::array<Tensor, 3> backward(Cut cut, const BackwardCall& call) {
 
 /// Notes y; the statistics that it was made with stay with the tape's entry.
 Tensor record_forward(const char* op, const Cut& cut, Tensor y, const Tensor& x,
-                      const Tensor& weight, const Tensor& bias, const Tensor& stats) {
-  return record(op, std::move(y), {x, weight, bias}, {x, weight, stats, cut.relu ? bias : Tensor{}},
-                [cut](BackwardCall& call) {
+                      const Tensor& weight, const Tensor& bias, const Tensor& stats,
+                      const Tensor& index = {}) {
+  return record(op, std::move(y), {x, weight, bias},
+                {x, weight, stats, cut.relu ? bias : Tensor{}, index}, [cut](BackwardCall& call) {
                   auto [dx, dweight, dbias] = backward(cut, call);
                   call.give(0, std::move(dx));
                   call.give(1, std::move(dweight));
@@ -127,29 +140,69 @@ void check_parameters(const char* op, const Cut& cut, const Tensor& x, const Ten
 
 }  // namespace
 
-BatchNormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps,
-                           bool relu) {
-  const char* op = "batch_norm";
-  const Cut cut = cut_of(op, x, false, relu);
+namespace {
+
+BatchNormResult with_batch_statistics(const char* op, const Cut& cut, const Tensor& x,
+                                      const Tensor& weight, const Tensor& bias, double eps) {
   check_parameters(op, cut, x, weight, bias, eps);
   STEADY_CHECK(ShapeError, cut.columns.rows != 1,
                "{}: batch statistics need more than one value per channel; got x {}; use larger "
                "batches, drop or merge the short last one, or evaluate in eval mode",
                op, describe(x));
-  BatchNormResult result{Tensor::empty(x.shape(), x.dtype()), {}};
+  const auto& windows = cut.windows;
+  const Shape y_shape = windows ? Shape{windows->batch, windows->out_height(), windows->out_width(),
+                                        windows->channels}
+                                : x.shape();
+  Tensor index = windows ? Tensor::empty(y_shape, Dtype::I32) : Tensor{};
+  BatchNormResult result{Tensor::empty(y_shape, x.dtype()), {}};
   result.moments.resize(static_cast<std::size_t>(cut.columns.channels));
   // Zero where there are no rows: the gradients of weight and bias are then 0, not 0 * NaN.
   Tensor stats = Tensor::zeros({3, cut.columns.channels}, x.dtype());
   if (cut.columns.rows > 0) {
     Tensor scratch = workspace(cut);
     dispatch_float(op, x.dtype(), [&]<FloatElement T>() {
-      batch_norm_forward<T>(cut.columns, eps, elements<T>(x), elements<T>(weight),
-                            elements<T>(bias), writable<T>(result.y, op), result.moments,
-                            writable<T>(stats, op), writable<double>(scratch, op), relu);
+      const std::span<T> y = writable<T>(result.y, op), stats_of = writable<T>(stats, op);
+      const std::span<double> room = writable<double>(scratch, op);
+      if (!windows) {
+        return batch_norm_forward<T>(cut.columns, eps, elements<T>(x), elements<T>(weight),
+                                     elements<T>(bias), y, result.moments, stats_of, room,
+                                     cut.relu);
+      }
+      column_moments<T>(cut.columns, elements<T>(x), result.moments, room);
+      batch_norm_stats<T>(result.moments, eps, stats_of);
+      batch_norm_apply_pooled<T>(*windows, elements<T>(x), elements<T>(weight), elements<T>(bias),
+                                 stats_of, y, index.mutable_data<std::int32_t>(op));
     });
   }
-  result.y = record_forward(op, cut, std::move(result.y), x, weight, bias, stats);
+  result.y = record_forward(op, cut, std::move(result.y), x, weight, bias, stats, index);
   return result;
+}
+
+}  // namespace
+
+BatchNormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps,
+                           bool relu) {
+  return with_batch_statistics("batch_norm", cut_of("batch_norm", x, false, relu), x, weight, bias,
+                               eps);
+}
+
+BatchNormResult batch_norm_relu_pool(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                                     double eps, std::int64_t kernel) {
+  const char* op = "batch_norm_relu_pool";
+  Cut cut = cut_of(op, x, false, true);
+  STEADY_CHECK(ShapeError,
+               x.rank() == 4 && kernel >= 1 && x.dim(1) >= 1 && x.dim(2) >= 1 &&
+                   x.dim(1) % kernel == 0 && x.dim(2) % kernel == 0,
+               "{}: needs [N, H, W, C] with H and W multiples of the kernel; got x {}, kernel {}",
+               op, describe(x), kernel);
+  cut.windows = Pool2dGeometry{.batch = x.dim(0),
+                               .height = x.dim(1),
+                               .width = x.dim(2),
+                               .channels = x.dim(3),
+                               .kernel = {kernel, kernel},
+                               .stride = {kernel, kernel}};
+  cut.windows->check(op);
+  return with_batch_statistics(op, cut, x, weight, bias, eps);
 }
 
 Tensor batch_norm_eval(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
@@ -205,17 +258,38 @@ Tensor BatchNorm::with_relu(const Tensor& x) {
   return run(x, [&](const Tensor& input) { return normalize(input, true); });
 }
 
+Tensor BatchNorm::with_relu_and_pool(const Tensor& x, std::int64_t kernel) {
+  return run(x, [&](const Tensor& input) {
+    const bool tiled = input.defined() && input.rank() == 4 && kernel >= 1 &&
+                       input.dim(1) % kernel == 0 && input.dim(2) % kernel == 0 &&
+                       input.numel() > 0;
+    if (!tiled || sync_ || uses_running_statistics()) {
+      return max_pool2d(normalize(input, true), kernel);
+    }
+    detail::check_features("BatchNorm", input, o.features);
+    return updated(batch_norm_relu_pool(input, weight, bias, o.eps, kernel));
+  });
+}
+
+bool BatchNorm::uses_running_statistics() const {
+  return o.track_running_stats && mode() != Mode::Train;
+}
+
 Tensor BatchNorm::normalize(const Tensor& x, bool relu) {
   detail::check_features("BatchNorm", x, o.features);
-  if (o.track_running_stats && mode() != Mode::Train) {
+  if (uses_running_statistics()) {
     return batch_norm_eval(x, running_mean, running_var, weight, bias, o.eps, relu);
   }
-  BatchNormResult result =
-      sync_ ? sync_batch_norm(x, weight, bias, o.eps) : batch_norm(x, weight, bias, o.eps, relu);
+  if (!sync_) return updated(batch_norm(x, weight, bias, o.eps, relu));
+  const Tensor y = updated(sync_batch_norm(x, weight, bias, o.eps));
+  return relu ? steady::relu(y) : y;
+}
+
+Tensor BatchNorm::updated(BatchNormResult result) {
   if (o.track_running_stats && mode() == Mode::Train && state_updates()) {
     update_statistics(result.moments);
   }
-  return sync_ && relu ? steady::relu(result.y) : result.y;
+  return std::move(result.y);
 }
 
 void BatchNorm::update_statistics(const std::vector<Moments>& moments) {
@@ -228,7 +302,7 @@ void BatchNorm::update_statistics(const std::vector<Moments>& moments) {
 }
 
 void BatchNorm::measure(const Tensor& x, const MeasureSink& sink) const {
-  const Cut cut = cut_of("BatchNorm", x, o.track_running_stats && mode() != Mode::Train);
+  const Cut cut = cut_of("BatchNorm", x, uses_running_statistics());
   if (cut.columns.rows == 0) return;
   std::vector<Moments> moments(static_cast<std::size_t>(cut.columns.channels));
   Tensor normalized = Tensor::empty(x.shape(), x.dtype());

@@ -29,6 +29,13 @@ struct BatchNormResult {
                                          const Tensor& bias = {}, double eps = 1e-5,
                                          bool relu = false);
 
+/// max_pool2d(batch_norm(x, ..., relu = true), kernel), to the bit, without the array between the
+/// two forward, nor its gradient backward. x: [N, H, W, C], H and W multiples of `kernel`; y: [N, H
+/// / kernel, W / kernel, C]. Throws ShapeError otherwise, and what batch_norm throws.
+[[nodiscard]] BatchNormResult batch_norm_relu_pool(const Tensor& x, const Tensor& weight,
+                                                   const Tensor& bias, double eps,
+                                                   std::int64_t kernel);
+
 /// The same equation with given statistics, which are constants to the derivatives (eval, frozen).
 /// running_mean, running_var: [C]; they may not require a gradient (Error). Any number of rows.
 [[nodiscard]] Tensor batch_norm_eval(const Tensor& x, const Tensor& running_mean,
@@ -71,6 +78,10 @@ class BatchNorm : public Layer {
   /// relu(forward(x)) in one pass: a call like the call operator's, whose observers see the result
   /// of the ReLU. norm_relu() is for norms of any kind.
   Tensor with_relu(const Tensor& x);
+  /// max_pool2d(relu(forward(x)), kernel), in the passes of the norm where batch statistics are
+  /// used and the windows cover the images. Observers see the result of the pooling.
+  /// norm_relu_pool() is for norms of any kind.
+  Tensor with_relu_and_pool(const Tensor& x, std::int64_t kernel);
   /// rstd_min, rstd_max: range of 1 / sqrt(var + eps) over the channels, of the statistics in use.
   /// normalized_mean, _std, _skewness, _kurtosis (3 for a normal distribution): moments of
   /// (x - mean) * rstd over all elements. With running statistics, as the forward left them:
@@ -95,7 +106,9 @@ class BatchNorm : public Layer {
   Tensor& num_batches_tracked;  ///< i64 scalar: training forwards that updated
 
  private:
+  [[nodiscard]] bool uses_running_statistics() const;
   Tensor normalize(const Tensor& x, bool relu);
+  Tensor updated(BatchNormResult result);
   void update_statistics(const std::vector<Moments>& moments);
   void on_clone(const Module& original) override;
 

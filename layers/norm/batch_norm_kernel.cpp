@@ -1,5 +1,9 @@
 #include <steadygrad/layers/norm/batch_norm_kernel.hpp>
 
+#include <algorithm>
+#include <steadygrad/core/error.hpp>
+#include <steadygrad/core/kernels/scratch.hpp>
+#include <steadygrad/core/parallel.hpp>
 #include <steadygrad/layers/norm/column_apply_kernel.hpp>
 #include <steadygrad/layers/norm/row_stats.hpp>
 #include <vector>
@@ -86,6 +90,16 @@ struct Gate {
   ~Gate() = default;
 };
 
+constexpr std::int64_t TaskElements = 16384;  // of a band; a cache holds them
+
+/// Their bands.
+std::int64_t bands_of(const char* op, const kernels::Pool2dGeometry& windows) {
+  windows.check(op);
+  STEADY_CHECK(ShapeError, kernels::windows_tile(windows),
+               "{}: needs windows side by side that cover every image", op);
+  return windows.batch * windows.out_height();
+}
+
 }  // namespace
 
 template <class T>
@@ -121,7 +135,7 @@ void batch_norm_forward(const ColumnShape& shape, double eps, std::span<const T>
 
 template <class T>
 void batch_norm_backward_input(const ColumnShape& shape, double count, std::span<const T> x,
-                               std::span<const T> dy, std::span<const T> gamma,
+                               const ColumnRows<T>& dy, std::span<const T> gamma,
                                std::span<const T> stats, std::span<const double> s1,
                                std::span<const double> s2, std::span<T> dx,
                                const BatchNormRelu<T>& relu) {
@@ -149,11 +163,70 @@ void batch_norm_backward_input(const ColumnShape& shape, double count, std::span
   column_gradient<T>(shape, {k[0], k[1], k[2], k[3]}, x, dy, dx, gate.columns);
 }
 
+template <class T>
+void batch_norm_apply_pooled(const kernels::Pool2dGeometry& windows, std::span<const T> x,
+                             std::span<const T> gamma, std::span<const T> beta,
+                             std::span<const T> stats, std::span<T> y,
+                             std::span<std::int32_t> index) {
+  const char* op = "batch_norm_apply_pooled";
+  const std::int64_t bands = bands_of(op, windows);
+  check_span(op, "x", x.size(), windows.x_size(), false);
+  check_span(op, "gamma", gamma.size(), windows.channels, true);
+  check_span(op, "beta", beta.size(), windows.channels, true);
+  check_span(op, "stats", stats.size(), 3 * windows.channels, false);
+  check_span(op, "y", y.size(), windows.y_size(), false);
+  check_span(op, "index", index.size(), windows.y_size(), false);
+  const Lines<T> k = affine_lines<T>(gamma, beta, stats);
+  const std::int64_t rows = windows.kernel[0] * windows.width, band = rows * windows.channels;
+  struct Normalized;
+  parallel_for(bands, std::max<std::int64_t>(TaskElements / std::max<std::int64_t>(band, 1), 1),
+               [&](std::int64_t begin, std::int64_t end) {
+                 const auto count = static_cast<std::size_t>((end - begin) * band);
+                 const auto from = static_cast<std::size_t>(begin * band);
+                 const std::span<T> room =
+                     kernels::thread_scratch<Normalized>().template take<T>((end - begin) * band);
+                 column_affine<T>({(end - begin) * rows, windows.channels}, {k[0], k[1], k[2]},
+                                  x.subspan(from, count), room, true);
+                 kernels::max_pool2d_forward_bands<T>(windows, begin, end - begin, room.data(),
+                                                      y.data(), index.data());
+               });
+}
+
+template <class T>
+PooledGradient<T>::PooledGradient(const kernels::Pool2dGeometry& windows, std::span<const T> dy,
+                                  std::span<const std::int32_t> index)
+    : windows_(windows), dy_(dy), index_(index) {
+  const char* op = "PooledGradient";
+  bands_of(op, windows);
+  check_span(op, "dy", dy.size(), windows.y_size(), false);
+  check_span(op, "index", index.size(), windows.y_size(), false);
+}
+
+template <class T>
+std::size_t PooledGradient<T>::size() const {
+  return static_cast<std::size_t>(windows_.x_size());
+}
+
+template <class T>
+const T* PooledGradient<T>::make(std::int64_t first, std::int64_t count) const {
+  struct Made;
+  const std::int64_t rows = windows_.kernel[0] * windows_.width;
+  const std::int64_t begin = first / rows, end = (first + count + rows - 1) / rows;
+  const std::span<T> room =
+      kernels::thread_scratch<Made>().template take<T>((end - begin) * rows * windows_.channels);
+  kernels::max_pool2d_backward_bands<T>(windows_, begin, end - begin, dy_.data(), index_.data(),
+                                        room.data());
+  return room.data() + (first - begin * rows) * windows_.channels;
+}
+
+template class PooledGradient<float>;
+template class PooledGradient<double>;
+
 namespace {
 
 template <class T>
 void backward(const char* op, bool frozen, const ColumnShape& shape, std::span<const T> x,
-              std::span<const T> dy, std::span<const T> gamma, std::span<const T> stats,
+              const ColumnRows<T>& dy, std::span<const T> gamma, std::span<const T> stats,
               std::span<T> dx, std::span<T> dgamma, std::span<T> dbeta, std::span<double> workspace,
               const BatchNormRelu<T>& relu) {
   ColumnPlan::check(op, shape);
@@ -187,7 +260,7 @@ void backward(const char* op, bool frozen, const ColumnShape& shape, std::span<c
 }  // namespace
 
 template <class T>
-void batch_norm_backward(const ColumnShape& shape, std::span<const T> x, std::span<const T> dy,
+void batch_norm_backward(const ColumnShape& shape, std::span<const T> x, const ColumnRows<T>& dy,
                          std::span<const T> gamma, std::span<const T> stats, std::span<T> dx,
                          std::span<T> dgamma, std::span<T> dbeta, std::span<double> workspace,
                          const BatchNormRelu<T>& relu) {
@@ -197,7 +270,7 @@ void batch_norm_backward(const ColumnShape& shape, std::span<const T> x, std::sp
 
 template <class T>
 void batch_norm_backward_frozen(const ColumnShape& shape, std::span<const T> x,
-                                std::span<const T> dy, std::span<const T> gamma,
+                                const ColumnRows<T>& dy, std::span<const T> gamma,
                                 std::span<const T> stats, std::span<T> dx, std::span<T> dgamma,
                                 std::span<T> dbeta, std::span<double> workspace,
                                 const BatchNormRelu<T>& relu) {
@@ -211,6 +284,14 @@ template void batch_norm_apply(const ColumnShape&, std::span<const float>, std::
 template void batch_norm_apply(const ColumnShape&, std::span<const double>, std::span<const double>,
                                std::span<const double>, std::span<const double>, std::span<double>,
                                bool);
+template void batch_norm_apply_pooled(const kernels::Pool2dGeometry&, std::span<const float>,
+                                      std::span<const float>, std::span<const float>,
+                                      std::span<const float>, std::span<float>,
+                                      std::span<std::int32_t>);
+template void batch_norm_apply_pooled(const kernels::Pool2dGeometry&, std::span<const double>,
+                                      std::span<const double>, std::span<const double>,
+                                      std::span<const double>, std::span<double>,
+                                      std::span<std::int32_t>);
 template void batch_norm_forward(const ColumnShape&, double, std::span<const float>,
                                  std::span<const float>, std::span<const float>, std::span<float>,
                                  std::span<Moments>, std::span<float>, std::span<double>, bool);
@@ -219,17 +300,17 @@ template void batch_norm_forward(const ColumnShape&, double, std::span<const dou
                                  std::span<double>, std::span<Moments>, std::span<double>,
                                  std::span<double>, bool);
 template void batch_norm_backward_input(const ColumnShape&, double, std::span<const float>,
-                                        std::span<const float>, std::span<const float>,
+                                        const ColumnRows<float>&, std::span<const float>,
                                         std::span<const float>, std::span<const double>,
                                         std::span<const double>, std::span<float>,
                                         const BatchNormRelu<float>&);
 template void batch_norm_backward_input(const ColumnShape&, double, std::span<const double>,
-                                        std::span<const double>, std::span<const double>,
+                                        const ColumnRows<double>&, std::span<const double>,
                                         std::span<const double>, std::span<const double>,
                                         std::span<const double>, std::span<double>,
                                         const BatchNormRelu<double>&);
 #define STEADY_BACKWARD(name, T)                                                         \
-  template void name(const ColumnShape&, std::span<const T>, std::span<const T>,         \
+  template void name(const ColumnShape&, std::span<const T>, const ColumnRows<T>&,       \
                      std::span<const T>, std::span<const T>, std::span<T>, std::span<T>, \
                      std::span<T>, std::span<double>, const BatchNormRelu<T>&)
 STEADY_BACKWARD(batch_norm_backward, float);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <steadygrad/core/kernels/pooling.hpp>
 #include <steadygrad/layers/norm/column_stats.hpp>
 
 // Batch normalization over the columns of [rows, channels] [Ioffe & Szegedy 2015, algorithm 1];
@@ -43,6 +44,29 @@ void batch_norm_apply(const ColumnShape& shape, std::span<const T> x, std::span<
                       std::span<const T> beta, std::span<const T> stats, std::span<T> y,
                       bool relu = false);
 
+/// max_pool2d_forward of relu(batch_norm_apply) of images x: [N, H, W, C], where the windows tile
+/// them (kernels::windows_tile; ShapeError otherwise), without the array between the two.
+template <class T>
+void batch_norm_apply_pooled(const kernels::Pool2dGeometry& windows, std::span<const T> x,
+                             std::span<const T> gamma, std::span<const T> beta,
+                             std::span<const T> stats, std::span<T> y,
+                             std::span<std::int32_t> index);
+
+/// max_pool2d_backward of dy where windows tile: the dy of batch_norm_backward, made in parts.
+template <class T>
+class PooledGradient final : public ColumnSource<T> {
+ public:
+  PooledGradient(const kernels::Pool2dGeometry& windows, std::span<const T> dy,
+                 std::span<const std::int32_t> index);
+  [[nodiscard]] std::size_t size() const override;
+  [[nodiscard]] const T* make(std::int64_t first, std::int64_t count) const override;
+
+ private:
+  const kernels::Pool2dGeometry windows_;
+  const std::span<const T> dy_;
+  const std::span<const std::int32_t> index_;
+};
+
 /// new = (1 - momentum) * running + momentum * batch, with the batch's mean and UNBIASED variance.
 /// new_mean may be running_mean and new_var running_var. Throws Error, before anything is written,
 /// when momentum is outside [0, 1] or a channel has less than two values.
@@ -60,7 +84,7 @@ struct BatchNormRelu {
 
 /// First derivative in train mode. dx, dgamma, dbeta may each be empty.
 template <class T>
-void batch_norm_backward(const ColumnShape& shape, std::span<const T> x, std::span<const T> dy,
+void batch_norm_backward(const ColumnShape& shape, std::span<const T> x, const ColumnRows<T>& dy,
                          std::span<const T> gamma, std::span<const T> stats, std::span<T> dx,
                          std::span<T> dgamma, std::span<T> dbeta, std::span<double> workspace,
                          const BatchNormRelu<T>& relu = {});
@@ -70,7 +94,7 @@ void batch_norm_backward(const ColumnShape& shape, std::span<const T> x, std::sp
 /// Both empty: statistics that are constants.
 template <class T>
 void batch_norm_backward_input(const ColumnShape& shape, double count, std::span<const T> x,
-                               std::span<const T> dy, std::span<const T> gamma,
+                               const ColumnRows<T>& dy, std::span<const T> gamma,
                                std::span<const T> stats, std::span<const double> s1,
                                std::span<const double> s2, std::span<T> dx,
                                const BatchNormRelu<T>& relu = {});
@@ -78,7 +102,7 @@ void batch_norm_backward_input(const ColumnShape& shape, double count, std::span
 /// First derivative in eval and frozen modes: the statistics are constants.
 template <class T>
 void batch_norm_backward_frozen(const ColumnShape& shape, std::span<const T> x,
-                                std::span<const T> dy, std::span<const T> gamma,
+                                const ColumnRows<T>& dy, std::span<const T> gamma,
                                 std::span<const T> stats, std::span<T> dx, std::span<T> dgamma,
                                 std::span<T> dbeta, std::span<double> workspace,
                                 const BatchNormRelu<T>& relu = {});

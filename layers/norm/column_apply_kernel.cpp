@@ -230,16 +230,14 @@ bool streams(const ColumnShape& shape, const ColumnPlan& plan, std::int64_t arra
                           std::gcd(plan.period, ColumnPlan::ColumnBlock) * Size);
 }
 
-// Runs body(offset of the piece, lines, columns, first channel) for all pieces and for the rest.
+// Runs body(first line, lines, columns, first channel) for all pieces and for the rest.
 template <class Body>
 void for_pieces_and_rest(const ColumnPlan& plan, Body body) {
-  plan.for_pieces(true, [&](std::int64_t, std::int64_t line, std::int64_t lines,
-                            std::int64_t column, std::int64_t columns) {
-    body(line * plan.period + column, lines, columns, column);
-  });
+  plan.for_pieces(true,
+                  [&](std::int64_t, std::int64_t line, std::int64_t lines, std::int64_t column,
+                      std::int64_t columns) { body(line, lines, columns, column); });
   if (plan.rest_rows > 0) {
-    body(plan.lines * plan.period, std::int64_t{1}, plan.rest_rows * plan.channels,
-         std::int64_t{0});
+    body(plan.lines, std::int64_t{1}, plan.rest_rows * plan.channels, std::int64_t{0});
   }
 }
 
@@ -257,20 +255,21 @@ void column_affine(const ColumnShape& shape, const ColumnAffine<T>& c, std::span
   check_span(op, "y", y.size(), shape.elements(), false);
   const ColumnPlan plan(shape);
   const bool stream = streams(shape, plan, 2, y.data());
-  for_pieces_and_rest(plan, [&](std::int64_t offset, std::int64_t lines, std::int64_t columns,
-                                std::int64_t column) {
-    const Coefficients<T> mean(plan, c.mean, column, columns);
-    const Coefficients<T> scale(plan, c.scale, column, columns);
-    const Coefficients<T> shift(plan, c.shift, column, columns);
-    detail::affine_lines<T>(
-        {plan.period, lines, columns, stream},
-        {x.data() + offset, nullptr, y.data() + offset, mean.at, scale.at, shift.at, relu});
-  });
+  for_pieces_and_rest(
+      plan, [&](std::int64_t line, std::int64_t lines, std::int64_t columns, std::int64_t column) {
+        const std::int64_t offset = line * plan.period + column;
+        const Coefficients<T> mean(plan, c.mean, column, columns);
+        const Coefficients<T> scale(plan, c.scale, column, columns);
+        const Coefficients<T> shift(plan, c.shift, column, columns);
+        detail::affine_lines<T>(
+            {plan.period, lines, columns, stream},
+            {x.data() + offset, nullptr, y.data() + offset, mean.at, scale.at, shift.at, relu});
+      });
 }
 
 template <class T>
 void column_gradient(const ColumnShape& shape, const ColumnGradient<T>& c, std::span<const T> x,
-                     std::span<const T> dy, std::span<T> dx, const ColumnGate<T>& gate) {
+                     const ColumnRows<T>& dy, std::span<T> dx, const ColumnGate<T>& gate) {
   const char* op = "column_gradient";
   ColumnPlan::check(op, shape);
   check_span(op, "x", x.size(), shape.elements(), false);
@@ -284,16 +283,20 @@ void column_gradient(const ColumnShape& shape, const ColumnGradient<T>& c, std::
   check_span(op, "gate's shift", gate.shift.size(), std::ssize(gate.scale), false);
   const ColumnPlan plan(shape);
   const bool stream = streams(shape, plan, 3, dx.data());
-  for_pieces_and_rest(plan, [&](std::int64_t offset, std::int64_t lines, std::int64_t columns,
+  for_pieces_and_rest(plan, [&](std::int64_t line, std::int64_t lines, std::int64_t columns,
                                 std::int64_t column) {
     const Coefficients<T> mean(plan, c.mean, column, columns);
     const Coefficients<T> a(plan, c.a, column, columns);
     const Coefficients<T> b(plan, c.b, column, columns);
     const Coefficients<T> k(plan, c.k, column, columns);
     const detail::GateCoefficients<T> passes(plan, gate, column, columns);
-    detail::gradient_lines<T>({plan.period, lines, columns, stream},
-                              {x.data() + offset, dy.data() + offset, nullptr, nullptr,
-                               dx.data() + offset, mean.at, a.at, b.at, k.at, passes.lines()});
+    const auto run = [&](std::int64_t from, std::int64_t count, const T* rows) {
+      const std::int64_t offset = from * plan.period + column;
+      detail::gradient_lines<T>({plan.period, count, columns, stream},
+                                {x.data() + offset, rows + column, nullptr, nullptr,
+                                 dx.data() + offset, mean.at, a.at, b.at, k.at, passes.lines()});
+    };
+    line == plan.lines ? run(line, lines, dy.rest(plan)) : dy.for_lines(plan, line, lines, run);
   });
 }
 
@@ -302,10 +305,10 @@ template void column_affine(const ColumnShape&, const ColumnAffine<float>&, std:
 template void column_affine(const ColumnShape&, const ColumnAffine<double>&,
                             std::span<const double>, std::span<double>, bool);
 template void column_gradient(const ColumnShape&, const ColumnGradient<float>&,
-                              std::span<const float>, std::span<const float>, std::span<float>,
+                              std::span<const float>, const ColumnRows<float>&, std::span<float>,
                               const ColumnGate<float>&);
 template void column_gradient(const ColumnShape&, const ColumnGradient<double>&,
-                              std::span<const double>, std::span<const double>, std::span<double>,
+                              std::span<const double>, const ColumnRows<double>&, std::span<double>,
                               const ColumnGate<double>&);
 
 }  // namespace steady

@@ -26,6 +26,6 @@ struct ColumnGradient {
 };
 template <class T>
 void column_gradient(const ColumnShape& shape, const ColumnGradient<T>& c, std::span<const T> x,
-                     std::span<const T> dy, std::span<T> dx, const ColumnGate<T>& gate = {});
+                     const ColumnRows<T>& dy, std::span<T> dx, const ColumnGate<T>& gate = {});
 
 }  // namespace steady

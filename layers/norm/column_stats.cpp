@@ -368,7 +368,7 @@ void column_moments(const ColumnShape& shape, std::span<const T> x, std::span<Mo
 }
 
 template <class T>
-void column_sums(const ColumnShape& shape, std::span<const T> x, std::span<const T> dy,
+void column_sums(const ColumnShape& shape, std::span<const T> x, const ColumnRows<T>& dy,
                  std::span<const T> stats, std::span<double> s1, std::span<double> s2,
                  std::span<double> workspace, const ColumnGate<T>& gate) {
   const char* op = "column_sums";
@@ -391,9 +391,10 @@ void column_sums(const ColumnShape& shape, std::span<const T> x, std::span<const
     double* second = first + plan.period;
     std::fill_n(first, columns, 0.0);
     std::fill_n(second, columns, 0.0);
-    const std::int64_t at = line * plan.period + column;
-    detail::sums_lines(x.data() + at, dy.data() + at, pivots.at, passes.lines(), plan.period, lines,
-                       columns, first, second);
+    dy.for_lines(plan, line, lines, [&](std::int64_t from, std::int64_t count, const T* rows) {
+      detail::sums_lines(x.data() + from * plan.period + column, rows + column, pivots.at,
+                         passes.lines(), plan.period, count, columns, first, second);
+    });
   });
   for (std::int64_t chunk = 1; chunk < plan.chunks; ++chunk) {
     const double* next = partials + chunk * 2 * plan.period;
@@ -401,6 +402,7 @@ void column_sums(const ColumnShape& shape, std::span<const T> x, std::span<const
   }
   const std::int64_t rest = plan.lines * plan.period;
   const std::int64_t rest_columns = plan.rest_rows * plan.channels;
+  const T* rest_dy = rest_columns > 0 ? dy.rest(plan) : nullptr;
   T y[ColumnPlan::ColumnBlock];  // of the rest, by the kernel that made it in the forward
   if (!gate.scale.empty() && rest_columns > 0) {
     const detail::Coefficients<T> mean(plan, stats, 0, rest_columns);
@@ -419,7 +421,7 @@ void column_sums(const ColumnShape& shape, std::span<const T> x, std::span<const
     }
     for (std::int64_t i = rest + c; i < shape.elements(); i += plan.channels) {
       if (!gate.scale.empty() && y[i - rest] <= T(0)) continue;
-      const auto u = static_cast<double>(dy[static_cast<std::size_t>(i)]);
+      const auto u = static_cast<double>(rest_dy[i - rest]);
       first += u;
       second += u * (static_cast<double>(x[static_cast<std::size_t>(i)]) - mean);
     }
@@ -432,10 +434,10 @@ template void column_moments(const ColumnShape&, std::span<const float>, std::sp
                              std::span<double>);
 template void column_moments(const ColumnShape&, std::span<const double>, std::span<Moments>,
                              std::span<double>);
-template void column_sums(const ColumnShape&, std::span<const float>, std::span<const float>,
+template void column_sums(const ColumnShape&, std::span<const float>, const ColumnRows<float>&,
                           std::span<const float>, std::span<double>, std::span<double>,
                           std::span<double>, const ColumnGate<float>&);
-template void column_sums(const ColumnShape&, std::span<const double>, std::span<const double>,
+template void column_sums(const ColumnShape&, std::span<const double>, const ColumnRows<double>&,
                           std::span<const double>, std::span<double>, std::span<double>,
                           std::span<double>, const ColumnGate<double>&);
 

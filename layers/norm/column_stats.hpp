@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 #include <steadygrad/layers/norm/column_plan.hpp>
+#include <steadygrad/layers/norm/column_rows.hpp>
 
 namespace steady {
 
@@ -46,7 +47,7 @@ struct ColumnGate {
 /// Behind the gate, whose mean is stats line 0, dy counts as 0.
 /// x, dy: [rows, channels]. stats: [3, channels]. s1, s2: [channels].
 template <class T>
-void column_sums(const ColumnShape& shape, std::span<const T> x, std::span<const T> dy,
+void column_sums(const ColumnShape& shape, std::span<const T> x, const ColumnRows<T>& dy,
                  std::span<const T> stats, std::span<double> s1, std::span<double> s2,
                  std::span<double> workspace, const ColumnGate<T>& gate = {});
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <steadygrad/layers/layer.hpp>
 
 namespace steady {
@@ -9,5 +10,10 @@ namespace steady {
 /// any other kind, or a class derived from BatchNorm, is called and followed by relu(). Throws what
 /// the norm throws.
 [[nodiscard]] Tensor norm_relu(Layer& norm, const Tensor& x);
+
+/// max_pool2d(norm_relu(norm, x), kernel), to the bit, of images [N, H, W, C]. Where the norm is a
+/// BatchNorm with the statistics of the batch that nobody observes, and H and W are multiples of
+/// the kernel, the pooling is part of its passes: the array between the two does not exist.
+[[nodiscard]] Tensor norm_relu_pool(Layer& norm, const Tensor& x, std::int64_t kernel);
 
 }  // namespace steady

@@ -1,10 +1,11 @@
-// BatchNorm and the ReLU behind it in one pass: the bits of the two operations, forward and
-// backward, and a second derivative of their composition.
+// BatchNorm and what follows it, a ReLU and a max pooling, in one pass: the bits of the operations
+// by themselves, forward and backward, and a second derivative of their composition.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 #include <steadygrad/core/ops/elementwise.hpp>
+#include <steadygrad/core/ops/pool.hpp>
 #include <steadygrad/core/parallel.hpp>
 #include <steadygrad/layers/norm/batch_norm.hpp>
 #include <steadygrad/layers/norm/layer_norm.hpp>
@@ -21,30 +22,38 @@ using namespace testing_support;
 
 Tensor running(const Tensor& x) { return noise({3}, "running", 0).detached_copy(x.dtype()); }
 
-const bool Table =
-    register_ops("BatchNormRelu",
-                 {
-                     {.name = "batch",
-                      .f = [](Inputs in) { return batch_norm(in[0], in[1], in[2], 1e-5, true).y; },
-                      .inputs = {real({3, 5, 2}), real({2}), real({2})},
-                      .large = {real({300, 37}), real({37}), real({37})}},
-                     {.name = "no_parameters",
-                      .f = [](Inputs in) { return batch_norm(in[0], {}, {}, 1e-5, true).y; },
-                      .inputs = {real({7, 3})}},
-                     {.name = "eval",
-                      .f =
-                          [](Inputs in) {
-                            return batch_norm_eval(in[0], running(in[0]), square(running(in[0])),
-                                                   in[1], in[2], 1e-3, true);
-                          },
-                      .inputs = {real({7, 3}), real({3}), real({3})}},
-                 });
+const bool Table = register_ops(
+    "BatchNormRelu",
+    {
+        {.name = "batch",
+         .f = [](Inputs in) { return batch_norm(in[0], in[1], in[2], 1e-5, true).y; },
+         .inputs = {real({3, 5, 2}), real({2}), real({2})},
+         .large = {real({300, 37}), real({37}), real({37})}},
+        {.name = "no_parameters",
+         .f = [](Inputs in) { return batch_norm(in[0], {}, {}, 1e-5, true).y; },
+         .inputs = {real({7, 3})}},
+        {.name = "eval",
+         .f =
+             [](Inputs in) {
+               return batch_norm_eval(in[0], running(in[0]), square(running(in[0])), in[1], in[2],
+                                      1e-3, true);
+             },
+         .inputs = {real({7, 3}), real({3}), real({3})}},
+        {.name = "pooled",
+         .f = [](Inputs in) { return batch_norm_relu_pool(in[0], in[1], in[2], 1e-5, 2).y; },
+         .inputs = {real({2, 4, 6, 2}), real({2}), real({2})},
+         .large = {real({9, 28, 14, 5}), real({5}), real({5})}},
+    });
 
-/// y and the gradients of x, weight and bias, and the buffers afterwards.
-std::vector<Tensor> outcome(BatchNorm& norm, const Tensor& given, const Tensor& dy, bool fused) {
+/// y and the gradients of x, weight and bias, and the buffers afterwards; pooled with a kernel.
+std::vector<Tensor> outcome(BatchNorm& norm, const Tensor& given, const Tensor& dy, bool fused,
+                            std::int64_t kernel = 0) {
   const Tensor x = given.detached_copy().set_requires_grad();
   Tape tape;
-  const Tensor y = fused ? norm_relu(norm, x) : relu(norm(x));
+  const Tensor y = [&] {
+    if (kernel == 0) return fused ? norm_relu(norm, x) : relu(norm(x));
+    return fused ? norm_relu_pool(norm, x, kernel) : max_pool2d(relu(norm(x)), kernel);
+  }();
   const Gradients g = tape.backward(std::vector{y}, std::vector{dy});
   std::vector<Tensor> result{y.detach(), g[x]};
   for (const Tensor& p : {norm.weight, norm.bias})
@@ -97,6 +106,86 @@ TEST(NormRelu, HasTheBitsOfTheTwoOperationsForEveryShapeModeAndDtype) {
     }
 }
 
+TEST(NormReluPool, HasTheBitsOfTheOperationsForEveryShapeModeAndDtype) {
+  struct Case {
+    Shape x;
+    std::int64_t kernel;
+  };
+  // Folded lines with and without rows left over, whole lines, blocks of columns, several chunks
+  // and parts of them that begin within a band; windows that leave pixels out.
+  const std::vector<Case> cases{{{2, 4, 6, 1}, 2},     {{3, 9, 3, 3}, 3},    {{5, 28, 28, 16}, 2},
+                                {{40, 28, 28, 64}, 2}, {{2, 6, 4, 1500}, 2}, {{7, 5, 15, 48}, 5},
+                                {{2, 5, 7, 4}, 2},     {{3, 4, 4, 8}, 1}};
+  for (const Dtype dtype : {Dtype::F32, Dtype::F64})
+    for (const auto& [shape, kernel] : cases) {
+      const std::int64_t width = shape[3];
+      const Tensor x = noise(shape, "x", 3).detached_copy(dtype);
+      const Tensor dy = noise({shape[0], shape[1] / kernel, shape[2] / kernel, width}, "dy", 0)
+                            .detached_copy(dtype);
+      const std::vector<BatchNorm::Options> kinds{{.features = width},
+                                                  {.features = width, .affine = false},
+                                                  {.features = width, .track_running_stats = false},
+                                                  {.features = width, .sync = true}};
+      for (const Mode mode : {Mode::Train, Mode::Eval})
+        for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+          const auto separate = make(kinds[kind], dtype), fused = make(kinds[kind], dtype);
+          for (BatchNorm* norm : {separate.get(), fused.get()})
+            if (mode == Mode::Eval) norm->eval();
+          const std::vector<Tensor> want = outcome(*separate, x, dy, false, kernel);
+          const std::vector<Tensor> got = outcome(*fused, x, dy, true, kernel);
+          ASSERT_EQ(got.size(), want.size());
+          for (std::size_t i = 0; i < got.size(); ++i)
+            EXPECT_TRUE(same_bits(got[i], want[i]))
+                << describe(x) << ", kernel " << kernel << ", tensor " << i << ", kind " << kind;
+        }
+    }
+}
+
+TEST(NormReluPool, BitsDoNotDependOnTheThreads) {
+  const int before = num_threads();
+  const Tensor x = noise({33, 14, 14, 48}, "x", 3).detached_copy(Dtype::F32);
+  const Tensor dy = noise({33, 7, 7, 48}, "dy", 0).detached_copy(Dtype::F32);
+  const auto run = [&](int threads) {
+    set_num_threads(threads);
+    return outcome(*make({.features = 48}, Dtype::F32), x, dy, true, 2);
+  };
+  const std::vector<Tensor> want = run(1);
+  for (const int threads : {2, 3, 8}) {
+    const std::vector<Tensor> got = run(threads);
+    for (std::size_t i = 0; i < got.size(); ++i)
+      EXPECT_TRUE(same_bits(got[i], want[i])) << threads << " threads, tensor " << i;
+  }
+  set_num_threads(before);
+}
+
+/// What derives from BatchNorm computes something else.
+struct Doubled : BatchNorm {
+  using BatchNorm::BatchNorm;
+  Tensor forward(const Tensor& x) override { return BatchNorm::forward(x) * 2.0; }
+};
+
+TEST(NormReluPool, TakesNormsOfEveryKindAndNoImagesAtAll) {
+  LayerNorm layer({.normalized_shape = {4}});
+  Doubled doubled(BatchNorm::Options{.features = 4});
+  BatchNorm norm({.features = 4});
+  const Tensor x = noise({2, 6, 6, 4}, "x", 0).detached_copy(Dtype::F32);
+  EXPECT_TRUE(same_bits(norm_relu_pool(layer, x, 3), max_pool2d(relu(layer(x)), 3)));
+  EXPECT_TRUE(same_bits(norm_relu_pool(doubled, x, 3), max_pool2d(relu(doubled(x)), 3)));
+  EXPECT_EQ(norm_relu_pool(norm, Tensor::empty({0, 6, 6, 4}), 2).shape(), (Shape{0, 3, 3, 4}));
+}
+
+TEST(NormReluPool, ThrowsWhatTheOperationsThrow) {
+  BatchNorm norm({.features = 4});
+  const Tensor x = noise({2, 6, 6, 4}, "x", 0).detached_copy(Dtype::F32);
+  EXPECT_THROW((void)norm_relu_pool(norm, x, 0), ShapeError);
+  EXPECT_THROW((void)norm_relu_pool(norm, x, 7), ShapeError);
+  EXPECT_THROW((void)norm_relu_pool(norm, noise({2, 6, 6, 3}, "x", 0), 2), ShapeError);
+  EXPECT_THROW((void)norm_relu_pool(norm, noise({6, 4}, "x", 0), 2), ShapeError);
+  EXPECT_THROW((void)norm_relu_pool(norm, Tensor{}, 2), Error);
+  EXPECT_THROW((void)batch_norm_relu_pool(x, {}, {}, 1e-5, 4), ShapeError);
+  EXPECT_THROW((void)batch_norm_relu_pool(x, {}, {}, 1e-5, 0), ShapeError);
+}
+
 TEST(NormRelu, PassesNaNAsReluDoes) {
   BatchNorm norm({.features = 2, .check_finite = false});
   Tensor x = noise({5, 2}, "x", 0).detached_copy(Dtype::F32);
@@ -141,12 +230,6 @@ TEST(NormRelu, ObserversSeeTheNorm) {
   EXPECT_TRUE(same_bits(relu(watcher.seen), y));
   norm.detach(watcher);
 }
-
-/// What derives from BatchNorm computes something else.
-struct Doubled : BatchNorm {
-  using BatchNorm::BatchNorm;
-  Tensor forward(const Tensor& x) override { return BatchNorm::forward(x) * 2.0; }
-};
 
 TEST(NormRelu, TakesNormsOfEveryKind) {
   LayerNorm layer({.normalized_shape = {4}});
