@@ -28,6 +28,12 @@ struct Window {
         row_floats(rows.step * g.width * g.channels),
         column_floats(columns.step * g.channels) {}
 
+  /// The window `columns` further to the right, where both lie inside the image.
+  HWY_INLINE void move(Index columns, Index channels) {
+    first += static_cast<std::int32_t>(columns);
+    origin += columns * channels;
+  }
+
   Index row_count, column_count;
   std::int32_t first, row_step, column_step;
   Index origin, row_floats, column_floats;
@@ -85,32 +91,38 @@ HWY_INLINE void spread_vector(const Window& window, const float* dy, const std::
   }
 }
 
-void max_row(const Pool2dGeometry& g, const float* memory, Index top, Index out_row, float* y,
-             std::int32_t* index) {
+/// Calls body(j, c, window, access) for the vectors of channels of the windows of one row. The
+/// inner loops of windows that lie wholly inside the image differ in their place alone.
+template <class Body>
+HWY_INLINE void for_windows(const Pool2dGeometry& g, Index top, Index out_row, Body&& body) {
   const Taps rows = kernels::taps(g, 0, out_row);
-  const Index out_width = g.out_width();
-  const Index step = lanes<float>();
-  for (Index j = 0; j < out_width; ++j, y += g.channels, index += g.channels) {
-    const Window window(g, top, rows, kernels::taps(g, 1, j));
+  const Index out_width = g.out_width(), channels = g.channels, step = lanes<float>();
+  const Taps last = kernels::taps(g, 1, out_width - 1);
+  const bool inside = g.padding[1] == 0 && last.count() == g.kernel[1];
+  Window window(g, top, rows, kernels::taps(g, 1, 0));
+  for (Index j = 0; j < out_width; ++j) {
+    if (!inside) window = Window(g, top, rows, kernels::taps(g, 1, j));
     Index c = 0;
-    for (; c + step <= g.channels; c += step)
-      max_vector(window, memory + c, Whole{}, y + c, index + c);
-    if (c < g.channels) max_vector(window, memory + c, Part{g.channels - c}, y + c, index + c);
+    for (; c + step <= channels; c += step) body(j, c, window, Whole{});
+    if (c < channels) body(j, c, window, Part{channels - c});
+    window.move(g.stride[1], channels);
   }
 }
 
-void spread_row(const Pool2dGeometry& g, const float* dy, const std::int32_t* index, Index out_row,
-                float* memory, Index top) {
-  const Taps rows = kernels::taps(g, 0, out_row);
-  const Index out_width = g.out_width();
-  const Index step = lanes<float>();
-  for (Index j = 0; j < out_width; ++j, dy += g.channels, index += g.channels) {
-    const Window window(g, top, rows, kernels::taps(g, 1, j));
-    Index c = 0;
-    for (; c + step <= g.channels; c += step)
-      spread_vector(window, dy + c, index + c, Whole{}, memory + c);
-    if (c < g.channels) spread_vector(window, dy + c, index + c, Part{g.channels - c}, memory + c);
-  }
+HWY_FLATTEN void max_row(const Pool2dGeometry& g, const float* memory, Index top, Index out_row,
+                         float* y, std::int32_t* index) {
+  const Index channels = g.channels;
+  for_windows(g, top, out_row, [=](Index j, Index c, const Window& window, auto access) HWY_ATTR {
+    max_vector(window, memory + c, access, y + j * channels + c, index + j * channels + c);
+  });
+}
+
+HWY_FLATTEN void spread_row(const Pool2dGeometry& g, const float* dy, const std::int32_t* index,
+                            Index out_row, float* memory, Index top) {
+  const Index channels = g.channels;
+  for_windows(g, top, out_row, [=](Index j, Index c, const Window& window, auto access) HWY_ATTR {
+    spread_vector(window, dy + j * channels + c, index + j * channels + c, access, memory + c);
+  });
 }
 
 }  // namespace
