@@ -91,13 +91,13 @@ HWY_INLINE void spread_vector(const Window& window, const float* dy, const std::
   }
 }
 
-/// Calls body(j, c, window, access) for the vectors of channels of the windows of one row. The
-/// inner loops of windows that lie wholly inside the image differ in their place alone.
+/// Calls body(j, c, window, access) for the vectors of channels of the windows of one row.
 template <class Body>
 HWY_INLINE void for_windows(const Pool2dGeometry& g, Index top, Index out_row, Body&& body) {
   const Taps rows = kernels::taps(g, 0, out_row);
   const Index out_width = g.out_width(), channels = g.channels, step = lanes<float>();
   const Taps last = kernels::taps(g, 1, out_width - 1);
+  // All windows lie wholly inside the image: they differ in their place alone.
   const bool inside = g.padding[1] == 0 && last.count() == g.kernel[1];
   Window window(g, top, rows, kernels::taps(g, 1, 0));
   for (Index j = 0; j < out_width; ++j) {
