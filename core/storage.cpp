@@ -1,27 +1,25 @@
 #include <steadygrad/core/storage.hpp>
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <mutex>
 #include <new>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/node_pool.hpp>
+#include <steadygrad/core/system_memory.hpp>
 #include <vector>
 
 namespace steady {
 namespace {
 
+using detail::Alignment;
 using detail::Caching;
+using detail::give_to_system;
+using detail::take_from_system;
 
-constexpr std::size_t Alignment = 64;
-constexpr std::size_t HugePage = std::size_t{2} << 20;
-constexpr std::size_t HugeThreshold = std::size_t{2} << 20;
 constexpr std::size_t Classes = 256;
 
 struct SizeClass {
@@ -44,62 +42,6 @@ std::size_t class_bytes(std::size_t index) {
   if (index < 4) return (index + 1) * 64;
   const std::size_t exponent = index / 4;
   return (std::size_t{1} << exponent) + (index % 4 + 1) * (std::size_t{1} << (exponent - 2));
-}
-
-/// Big blocks that all start at the same place of a page share cache sets, and a pass over several
-/// of them, an optimizer's say, runs up to four times slower. So each starts a little later than
-/// the one before: here, by how much.
-constexpr std::size_t StaggerThreshold = 4096;
-constexpr std::size_t MostStagger = 4096;
-
-std::size_t next_stagger() {
-  static std::atomic<std::size_t> blocks{0};
-  constexpr std::size_t Step = 256, Places = MostStagger / Step;
-  return blocks.fetch_add(5, std::memory_order_relaxed) % Places * Step;
-}
-
-/// Memory that starts on a huge page and asks for huge pages: touching it is several times cheaper.
-std::byte* map_huge(std::size_t bytes) {
-  void* block =
-      mmap(nullptr, bytes + HugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (block == MAP_FAILED) return nullptr;
-  const auto start = reinterpret_cast<std::uintptr_t>(block);
-  const std::uintptr_t aligned = (start + HugePage - 1) & ~(HugePage - 1);
-  if (aligned > start) munmap(block, aligned - start);
-  const std::uintptr_t end = aligned + bytes;
-  if (start + bytes + HugePage > end) {
-    munmap(reinterpret_cast<void*>(end), start + bytes + HugePage - end);
-  }
-  void* result = reinterpret_cast<void*>(aligned);
-  madvise(result, bytes, MADV_HUGEPAGE);
-  return static_cast<std::byte*>(result);
-}
-
-/// A block of `bytes` (a multiple of Alignment) from the system, or null.
-void* take_from_system(std::size_t bytes) {
-  if (!Caching || bytes < StaggerThreshold) return std::aligned_alloc(Alignment, bytes);
-  const std::size_t stagger = next_stagger();
-  if (bytes >= HugeThreshold) {
-    std::byte* start = map_huge(bytes + MostStagger);
-    return start == nullptr ? nullptr : start + stagger;
-  }
-  void* start = std::aligned_alloc(Alignment, bytes + MostStagger + Alignment);
-  if (start == nullptr) return nullptr;
-  std::byte* block = static_cast<std::byte*>(start) + Alignment + stagger;
-  std::memcpy(block - sizeof(start), &start, sizeof(start));  // for give_to_system
-  return block;
-}
-
-void give_to_system(void* block, std::size_t bytes) {
-  if (!Caching || bytes < StaggerThreshold) return std::free(block);
-  if (bytes >= HugeThreshold) {
-    const auto place = reinterpret_cast<std::uintptr_t>(block) & ~(HugePage - 1);
-    munmap(reinterpret_cast<void*>(place), bytes + MostStagger);
-    return;
-  }
-  void* start = nullptr;
-  std::memcpy(&start, static_cast<std::byte*>(block) - sizeof(start), sizeof(start));
-  std::free(start);
 }
 
 /// Small storages of one thread: written by that thread alone, read by all.
@@ -132,7 +74,7 @@ class Allocator {
       }
       if (block != nullptr) count(size);
     }
-    if (block == nullptr) block = map(c, size);
+    if (block == nullptr) block = take(c, size);
     if (poisoned()) std::memset(block, 0xFF, c.bytes);
     return static_cast<std::byte*>(block);
   }
@@ -154,7 +96,9 @@ class Allocator {
     detail::trim_nodes();
     const std::lock_guard lock(mutex_);
     for (std::size_t i = 0; i < Classes; ++i) {
-      for (void* block : free_[i]) give_to_system(block, class_bytes(i));
+      for (void* block : free_[i]) {
+        if (!give_to_system(block, class_bytes(i))) empty_[i].push_back(block);
+      }
       free_[i].clear();
     }
     stats_.cached = 0;
@@ -214,8 +158,9 @@ class Allocator {
     return c;
   }
 
-  void* map(const SizeClass& c, std::int64_t size) {
-    void* block = take_from_system(c.bytes);
+  void* take(const SizeClass& c, std::int64_t size) {
+    void* block = take_empty(c);
+    if (block == nullptr) block = take_from_system(c.bytes);
     if (block == nullptr) {
       trim();
       block = take_from_system(c.bytes);
@@ -225,6 +170,15 @@ class Allocator {
     const std::lock_guard lock(mutex_);
     ++stats_.mapped;
     count(size);
+    return block;
+  }
+
+  void* take_empty(const SizeClass& c) {
+    const std::lock_guard lock(mutex_);
+    auto& empty = empty_[c.index];
+    if (empty.empty()) return nullptr;
+    void* block = empty.back();
+    empty.pop_back();
     return block;
   }
 
@@ -243,6 +197,7 @@ class Allocator {
 
   std::mutex mutex_;
   std::array<std::vector<void*>, Classes> free_;
+  std::array<std::vector<void*>, Classes> empty_;  // places whose memory the system has back
   MemoryStats stats_;
   std::vector<SmallCounts*> threads_;
   std::atomic<int> poisoned_{0};
