@@ -195,8 +195,8 @@ Contenders batch_norm(Images i, bool backward) {
   };
   forward();
   const auto back = [=] {
-    steady::batch_norm_backward<float>(s, a->x, a->dy, a->gamma, a->stats, a->dx, a->dgamma,
-                                       a->dbeta, *room);
+    steady::batch_norm_backward<float>(s, a->x, std::span<const float>(a->dy), a->gamma, a->stats,
+                                       a->dx, a->dgamma, a->dbeta, *room);
   };
   Contenders all{{"ours", backward ? std::function<void()>(back) : forward}};
   add_floors(all, a, s.elements(), backward, true);

@@ -53,9 +53,9 @@ struct Cnn : Layer {
   Layer& norm3 = add_norm("norm3", o.norm, 64);
   Linear& head = add<Linear>("head", {.in = (o.height / 4) * (o.width / 4) * 64, .out = o.classes});
 
-  Tensor forward(const Tensor& x) override {               // x: [N, H, W, channels]
-    Tensor h = max_pool2d(norm_relu(norm1, conv1(x)), 2);  // [N, H/2, W/2, 32]
-    h = max_pool2d(norm_relu(norm2, conv2(h)), 2);         // [N, H/4, W/4, 64]
+  Tensor forward(const Tensor& x) override {        // x: [N, H, W, channels]
+    Tensor h = norm_relu_pool(norm1, conv1(x), 2);  // [N, H/2, W/2, 32]
+    h = norm_relu_pool(norm2, conv2(h), 2);         // [N, H/4, W/4, 64]
     h = norm_relu(norm3, conv3(h));
     return head(flatten(h, 1));  // [N, classes]
   }

@@ -76,6 +76,7 @@ std::string_view part_of(std::string_view path) {
       {"core/parallel.", "base"},
       {"core/node_pool.", "storage"},
       {"core/storage.", "storage"},
+      {"core/system_memory.", "storage"},
       {"core/random.", "random"},
       {"core/tensor.", "tensor"},
       {"core/parameter.", "tensor"},

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <span>
 #include <steadygrad/layers/norm/column_plan.hpp>
-#include <steadygrad/layers/norm/column_rows.hpp>
+#include <steadygrad/layers/norm/column_rows_kernel.hpp>
 
 namespace steady {
 

@@ -30,8 +30,9 @@ class ColumnSource {
 template <class T>
 class ColumnRows {
  public:
-  template <std::convertible_to<std::span<const T>> Memory>
-  ColumnRows(const Memory& memory) : memory_(memory) {}
+  template <class Memory>
+  requires std::convertible_to<const Memory&, std::span<const T>> ColumnRows(const Memory& memory)
+      : memory_(memory) {}
   ColumnRows(const ColumnSource<T>& source) : source_(&source) {}
 
   [[nodiscard]] std::size_t size() const {
