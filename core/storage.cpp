@@ -88,7 +88,7 @@ class Allocator {
       free_[c.index].push_back(block);
       stats_.cached += static_cast<std::int64_t>(c.bytes);
     } else {
-      give_to_system(block, c.bytes);
+      (void)give_to_system(block, c.bytes);
     }
   }
 
@@ -96,6 +96,7 @@ class Allocator {
     detail::trim_nodes();
     const std::lock_guard lock(mutex_);
     for (std::size_t i = 0; i < Classes; ++i) {
+      empty_[i].reserve(empty_[i].size() + free_[i].size());
       for (void* block : free_[i]) {
         if (!give_to_system(block, class_bytes(i))) empty_[i].push_back(block);
       }
@@ -159,11 +160,10 @@ class Allocator {
   }
 
   void* take(const SizeClass& c, std::int64_t size) {
-    void* block = take_empty(c);
-    if (block == nullptr) block = take_from_system(c.bytes);
+    void* block = take_new(c);
     if (block == nullptr) {
       trim();
-      block = take_from_system(c.bytes);
+      block = take_new(c);
     }
     STEADY_CHECK(Error, block != nullptr,
                  "memory: the system has no block of {} bytes; {} are live", size, stats().live);
@@ -173,13 +173,17 @@ class Allocator {
     return block;
   }
 
-  void* take_empty(const SizeClass& c) {
-    const std::lock_guard lock(mutex_);
-    auto& empty = empty_[c.index];
-    if (empty.empty()) return nullptr;
-    void* block = empty.back();
-    empty.pop_back();
-    return block;
+  void* take_new(const SizeClass& c) {
+    {
+      const std::lock_guard lock(mutex_);
+      auto& empty = empty_[c.index];
+      if (!empty.empty()) {
+        void* block = empty.back();
+        empty.pop_back();
+        return block;
+      }
+    }
+    return take_from_system(c.bytes);
   }
 
   void count(std::int64_t size) {

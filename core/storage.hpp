@@ -15,13 +15,14 @@ struct MemoryStats {
   std::int64_t cached = 0;       ///< kept for reuse, owned by no tensor
   std::int64_t peak = 0;         ///< largest `live` since the last reset_peak_memory()
   std::int64_t live_blocks = 0;  ///< storages alive
-  std::int64_t mapped = 0;       ///< blocks ever taken from the system; constant in steady state
+  std::int64_t mapped = 0;  ///< times a block got memory of the system; constant in steady state
 };
 
 [[nodiscard]] MemoryStats memory_stats();
 /// Starts a new peak at the present number of live bytes.
 void reset_peak_memory();
-/// Gives every cached block back to the system, and what the calling thread keeps for itself.
+/// Gives the memory of every cached block back to the system, and what the calling thread keeps for
+/// itself. Of blocks between 64 KiB and 8 MiB the addresses stay taken, for blocks of their size.
 void trim_memory();
 
 /// While alive, every new block is filled with 0xFF bytes (NaN in float32 and float64), so that an

@@ -1,6 +1,7 @@
 #include <steadygrad/core/system_memory.hpp>
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdint>
@@ -12,8 +13,16 @@
 namespace steady::detail {
 namespace {
 
-constexpr std::size_t Page = 4096;
+constexpr std::size_t Page = 4096;  // whose places blocks share; the system's may be larger
 constexpr std::size_t HugePage = std::size_t{2} << 20;
+
+std::size_t page_size() {
+  static const auto size = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return size;
+}
+std::size_t pages(std::size_t bytes) {
+  return (bytes + page_size() - 1) / page_size() * page_size();
+}
 
 constexpr std::size_t StaggerThreshold = Page;
 constexpr std::size_t MostStagger = Page;
@@ -26,7 +35,9 @@ std::size_t next_stagger() {
 
 /// Memory that starts on a huge page and asks for huge pages: it is touched several times faster,
 /// and an address found again with one entry of the processor's tables instead of 512.
+/// `bytes`: rounded up to pages.
 std::byte* map_huge(std::size_t bytes) {
+  bytes = pages(bytes);
   void* block =
       mmap(nullptr, bytes + HugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (block == MAP_FAILED) return nullptr;
@@ -56,10 +67,15 @@ void* cut_from_arena(std::size_t bytes) {
   static std::size_t left = 0;
   const std::lock_guard lock(mutex);
   if (left < bytes + Stagger) {
-    std::byte* arena = map_huge(ArenaBytes);
+    // The first block starts where the next one of the arena before would have.
+    const std::size_t place = reinterpret_cast<std::uintptr_t>(next) % Page;
+    const std::size_t enough = (place + bytes + Stagger + HugePage - 1) / HugePage * HugePage;
+    std::size_t size = ArenaBytes;
+    std::byte* arena = map_huge(size);
+    if (arena == nullptr) arena = map_huge(size = enough);
     if (arena == nullptr) return nullptr;
-    next = arena;
-    left = ArenaBytes;
+    next = arena + place;
+    left = size - place;
   }
   void* block = next;
   next += bytes + Stagger;
@@ -93,9 +109,8 @@ bool give_to_system(void* block, std::size_t bytes) {
   }
   const auto place = reinterpret_cast<std::uintptr_t>(block);
   if (in_arena(bytes)) {
-    const std::uintptr_t begin = (place + Page - 1) / Page * Page;
-    const std::uintptr_t end = (place + bytes) / Page * Page;
-    madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+    const std::uintptr_t begin = pages(place), end = (place + bytes) / page_size() * page_size();
+    if (end > begin) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
     return false;
   }
   if (bytes < LeastOfArena) {
@@ -104,7 +119,7 @@ bool give_to_system(void* block, std::size_t bytes) {
     std::free(start);
     return true;
   }
-  munmap(reinterpret_cast<void*>(place / HugePage * HugePage), bytes + MostStagger);
+  munmap(reinterpret_cast<void*>(place / HugePage * HugePage), pages(bytes + MostStagger));
   return true;
 }
 

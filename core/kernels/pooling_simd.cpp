@@ -101,11 +101,11 @@ HWY_INLINE void for_windows(const Pool2dGeometry& g, Index top, Index out_row, B
   const bool inside = g.padding[1] == 0 && last.count() == g.kernel[1];
   Window window(g, top, rows, kernels::taps(g, 1, 0));
   for (Index j = 0; j < out_width; ++j) {
-    if (!inside) window = Window(g, top, rows, kernels::taps(g, 1, j));
+    if (j > 0 && inside) window.move(g.stride[1], channels);
+    if (j > 0 && !inside) window = Window(g, top, rows, kernels::taps(g, 1, j));
     Index c = 0;
     for (; c + step <= channels; c += step) body(j, c, window, Whole{});
     if (c < channels) body(j, c, window, Part{channels - c});
-    window.move(g.stride[1], channels);
   }
 }
 

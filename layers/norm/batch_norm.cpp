@@ -39,6 +39,23 @@ Cut cut_of(const char* op, const Tensor& x, bool constant, bool relu = false) {
   return {{.rows = x.shape().numel(0, x.rank() - 1), .channels = x.dim(-1)}, constant, relu};
 }
 
+Pool2dGeometry side_by_side(const Tensor& x, std::int64_t kernel) {
+  return {.batch = x.dim(0),
+          .height = x.dim(1),
+          .width = x.dim(2),
+          .channels = x.dim(3),
+          .kernel = {kernel, kernel},
+          .stride = {kernel, kernel}};
+}
+
+/// Whether windows tile the images, and a cache holds a few bands of them.
+bool pools_in_bands(const Tensor& x, std::int64_t kernel) {
+  constexpr std::int64_t BandElements = 32768;
+  return x.defined() && x.rank() == 4 && x.numel() > 0 && kernel >= 1 && kernel <= BandElements &&
+         kernel * x.dim(2) * x.dim(3) <= BandElements &&
+         kernels::windows_tile(side_by_side(x, kernel));
+}
+
 Tensor workspace(const Cut& cut) {
   return Tensor::empty({column_workspace(cut.columns)}, Dtype::F64);
 }
@@ -138,10 +155,6 @@ void check_parameters(const char* op, const Cut& cut, const Tensor& x, const Ten
   detail::check_eps(op, eps);
 }
 
-}  // namespace
-
-namespace {
-
 BatchNormResult with_batch_statistics(const char* op, const Cut& cut, const Tensor& x,
                                       const Tensor& weight, const Tensor& bias, double eps) {
   check_parameters(op, cut, x, weight, bias, eps);
@@ -192,15 +205,10 @@ BatchNormResult batch_norm_relu_pool(const Tensor& x, const Tensor& weight, cons
   Cut cut = cut_of(op, x, false, true);
   STEADY_CHECK(ShapeError,
                x.rank() == 4 && kernel >= 1 && x.dim(1) >= 1 && x.dim(2) >= 1 &&
-                   x.dim(1) % kernel == 0 && x.dim(2) % kernel == 0,
+                   kernels::windows_tile(side_by_side(x, kernel)),
                "{}: needs [N, H, W, C] with H and W multiples of the kernel; got x {}, kernel {}",
                op, describe(x), kernel);
-  cut.windows = Pool2dGeometry{.batch = x.dim(0),
-                               .height = x.dim(1),
-                               .width = x.dim(2),
-                               .channels = x.dim(3),
-                               .kernel = {kernel, kernel},
-                               .stride = {kernel, kernel}};
+  cut.windows = side_by_side(x, kernel);
   cut.windows->check(op);
   return with_batch_statistics(op, cut, x, weight, bias, eps);
 }
@@ -260,10 +268,7 @@ Tensor BatchNorm::with_relu(const Tensor& x) {
 
 Tensor BatchNorm::with_relu_and_pool(const Tensor& x, std::int64_t kernel) {
   return run(x, [&](const Tensor& input) {
-    const bool tiled = input.defined() && input.rank() == 4 && kernel >= 1 &&
-                       input.dim(1) % kernel == 0 && input.dim(2) % kernel == 0 &&
-                       input.numel() > 0;
-    if (!tiled || sync_ || uses_running_statistics()) {
+    if (sync_ || uses_running_statistics() || !pools_in_bands(input, kernel)) {
       return max_pool2d(normalize(input, true), kernel);
     }
     detail::check_features("BatchNorm", input, o.features);

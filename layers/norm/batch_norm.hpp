@@ -29,9 +29,10 @@ struct BatchNormResult {
                                          const Tensor& bias = {}, double eps = 1e-5,
                                          bool relu = false);
 
-/// max_pool2d(batch_norm(x, ..., relu = true), kernel), to the bit, without the array between the
-/// two forward, nor its gradient backward. x: [N, H, W, C], H and W multiples of `kernel`; y: [N, H
-/// / kernel, W / kernel, C]. Throws ShapeError otherwise, and what batch_norm throws.
+/// max_pool2d(batch_norm(x, ..., relu = true), kernel), to the bit. The array between the two does
+/// not exist, nor does its gradient, unless a backward is recorded. x: [N, H, W, C], H and W
+/// multiples of `kernel`; y: [N, H/kernel, W/kernel, C]. Throws ShapeError otherwise, and what
+/// batch_norm throws.
 [[nodiscard]] BatchNormResult batch_norm_relu_pool(const Tensor& x, const Tensor& weight,
                                                    const Tensor& bias, double eps,
                                                    std::int64_t kernel);
@@ -78,9 +79,9 @@ class BatchNorm : public Layer {
   /// relu(forward(x)) in one pass: a call like the call operator's, whose observers see the result
   /// of the ReLU. norm_relu() is for norms of any kind.
   Tensor with_relu(const Tensor& x);
-  /// max_pool2d(relu(forward(x)), kernel), in the passes of the norm where batch statistics are
-  /// used and the windows cover the images. Observers see the result of the pooling.
-  /// norm_relu_pool() is for norms of any kind.
+  /// max_pool2d(relu(forward(x)), kernel), in the passes of the norm where the statistics are those
+  /// of this rank's batch, H and W are multiples of the kernel and kernel * W * C <= 32768.
+  /// Observers see the result of the pooling. norm_relu_pool() is for norms of any kind.
   Tensor with_relu_and_pool(const Tensor& x, std::int64_t kernel);
   /// rstd_min, rstd_max: range of 1 / sqrt(var + eps) over the channels, of the statistics in use.
   /// normalized_mean, _std, _skewness, _kurtosis (3 for a normal distribution): moments of

@@ -90,13 +90,16 @@ struct Gate {
   ~Gate() = default;
 };
 
-constexpr std::int64_t TaskElements = 16384;  // of a band; a cache holds them
+constexpr std::int64_t TaskElements = 16384;  // of whole bands
 
-/// Their bands.
+/// The bands of windows that tile their images; throws ShapeError for others.
 std::int64_t bands_of(const char* op, const kernels::Pool2dGeometry& windows) {
   windows.check(op);
   STEADY_CHECK(ShapeError, kernels::windows_tile(windows),
-               "{}: needs windows side by side that cover every image", op);
+               "{}: needs windows side by side that cover every image; got kernel {} x {}, stride "
+               "{} x {}, images of {} x {}",
+               op, windows.kernel[0], windows.kernel[1], windows.stride[0], windows.stride[1],
+               windows.height, windows.width);
   return windows.batch * windows.out_height();
 }
 
@@ -208,9 +211,14 @@ std::size_t PooledGradient<T>::size() const {
 }
 
 template <class T>
+std::int64_t PooledGradient<T>::rows_at_once() const {
+  return windows_.kernel[0] * windows_.width;
+}
+
+template <class T>
 const T* PooledGradient<T>::make(std::int64_t first, std::int64_t count) const {
   struct Made;
-  const std::int64_t rows = windows_.kernel[0] * windows_.width;
+  const std::int64_t rows = rows_at_once();
   const std::int64_t begin = first / rows, end = (first + count + rows - 1) / rows;
   const std::span<T> room =
       kernels::thread_scratch<Made>().template take<T>((end - begin) * rows * windows_.channels);

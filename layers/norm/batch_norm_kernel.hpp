@@ -59,6 +59,7 @@ class PooledGradient final : public ColumnSource<T> {
   PooledGradient(const kernels::Pool2dGeometry& windows, std::span<const T> dy,
                  std::span<const std::int32_t> index);
   [[nodiscard]] std::size_t size() const override;
+  [[nodiscard]] std::int64_t rows_at_once() const override;
   [[nodiscard]] const T* make(std::int64_t first, std::int64_t count) const override;
 
  private:

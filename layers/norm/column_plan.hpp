@@ -28,7 +28,8 @@ struct ColumnPlan {
   static void check(const char* op, const ColumnShape& shape);
 
   static constexpr std::int64_t ColumnBlock = 1024;
-  static constexpr std::int64_t Kinds = 5;  ///< most sums a reduction keeps per column
+  static constexpr std::int64_t SumLines = 64;  ///< added up before they join a sum in double
+  static constexpr std::int64_t Kinds = 5;      ///< most sums a reduction keeps per column
 
   std::int64_t channels;
   std::int64_t fold = 1;

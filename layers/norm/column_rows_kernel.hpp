@@ -15,6 +15,8 @@ class ColumnSource {
  public:
   /// Elements of the array.
   [[nodiscard]] virtual std::size_t size() const = 0;
+  /// As many rows are made at once, of which a caller may want a part.
+  [[nodiscard]] virtual std::int64_t rows_at_once() const = 0;
   /// The rows [first, first + count), in memory of the calling thread that holds them until its
   /// next call.
   [[nodiscard]] virtual const T* make(std::int64_t first, std::int64_t count) const = 0;
@@ -45,10 +47,13 @@ class ColumnRows {
   void for_lines(const detail::ColumnPlan& plan, std::int64_t line, std::int64_t lines,
                  Body&& body) const {
     if (source_ == nullptr) return body(line, lines, memory_.data() + line * plan.period);
-    const std::int64_t part = std::max(PartElements / plan.period / PartLines, std::int64_t{1});
+    constexpr std::int64_t Sums = detail::ColumnPlan::SumLines;  // which a part must not cut
+    const std::int64_t elements =
+        std::max(PartElements, 4 * source_->rows_at_once() * plan.channels);
+    const std::int64_t part = std::max(elements / plan.period / Sums, std::int64_t{1}) * Sums;
     const std::int64_t end = line + lines;
-    for (; line < end; line += part * PartLines) {
-      const std::int64_t count = std::min(part * PartLines, end - line);
+    for (; line < end; line += part) {
+      const std::int64_t count = std::min(part, end - line);
       body(line, count, source_->make(line * plan.fold, count * plan.fold));
     }
   }
@@ -62,7 +67,6 @@ class ColumnRows {
 
  private:
   static constexpr std::int64_t PartElements = 16384;
-  static constexpr std::int64_t PartLines = 64;  // a kernel adds the sums of so many lines
 
   std::span<const T> memory_;
   const ColumnSource<T>* source_ = nullptr;

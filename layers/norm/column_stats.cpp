@@ -32,7 +32,7 @@ namespace {
 
 using detail::GateLines;
 
-constexpr std::int64_t SumLines = 64;
+constexpr std::int64_t SumLines = detail::ColumnPlan::SumLines;
 constexpr std::int64_t PivotLines = 16;
 constexpr int StripVectors = 4;
 // Twice as many where there are 32 registers, for one pivot and two sums each: the second half of a

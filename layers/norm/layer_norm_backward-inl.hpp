@@ -215,7 +215,7 @@ HWY_INLINE void write_wide(const LayerNormBackward<T>& a, std::int64_t r, Piece 
 /// For walk_wide.
 template <class W, class T>
 struct WideBackward {
-  static constexpr int Slots = WideBackwardRows, Together = Slots;
+  static constexpr int Slots = WideBackwardRows, Together = WideTogether;
   const LayerNormBackward<T>& a;
   T *dgamma, *dbeta;
   double inverse;
@@ -247,6 +247,7 @@ template <class W, class T>
 HWY_FLATTEN void wide_block(const LayerNormBackward<T>& a, std::int64_t begin, std::int64_t end,
                             T* dgamma, T* dbeta) {
   WideBackward<W, T> walk{a, dgamma, dbeta, 1.0 / static_cast<double>(a.width)};
+  // A residual comes from memory: whole rows of it are read in order.
   const std::int64_t piece = W::Residual ? a.period : WideBackwardPiece<T>;
   const WideCut cut{a.width, a.period, 2 * a.width, summed_by<T>(1), piece, a.cycle == 1};
   walk_wide<T>(begin, end, cut, walk);

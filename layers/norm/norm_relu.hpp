@@ -12,8 +12,9 @@ namespace steady {
 [[nodiscard]] Tensor norm_relu(Layer& norm, const Tensor& x);
 
 /// max_pool2d(norm_relu(norm, x), kernel), to the bit, of images [N, H, W, C]. Where the norm is a
-/// BatchNorm with the statistics of the batch that nobody observes, and H and W are multiples of
-/// the kernel, the pooling is part of its passes: the array between the two does not exist.
+/// BatchNorm with the statistics of this rank's batch that nobody observes, H and W are multiples
+/// of the kernel and kernel * W * C <= 32768, the pooling is part of its passes: the array between
+/// the two does not exist.
 [[nodiscard]] Tensor norm_relu_pool(Layer& norm, const Tensor& x, std::int64_t kernel);
 
 }  // namespace steady

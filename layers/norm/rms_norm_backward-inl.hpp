@@ -138,7 +138,7 @@ HWY_INLINE void write_wide(const RmsNormWork<T>& a, std::int64_t r, Piece p, T m
 /// For walk_wide.
 template <class W, class T>
 struct WideBackward {
-  static constexpr int Slots = WideBackwardRows, Together = Slots;
+  static constexpr int Slots = WideBackwardRows, Together = WideTogether;
   const RmsNormWork<T>& a;
   T* dgamma;
   double inverse;
@@ -170,6 +170,7 @@ template <class W, class T>
 HWY_FLATTEN void wide_block(const RmsNormWork<T>& a, std::int64_t begin, std::int64_t end,
                             T* dgamma) {
   WideBackward<W, T> walk{a, dgamma, 1.0 / static_cast<double>(a.width)};
+  // A residual comes from memory: whole rows of it are read in order.
   const std::int64_t piece = W::Residual ? a.period : WideBackwardPiece<T>;
   const WideCut cut{a.width, a.period, 2 * a.width, summed_by<T>(1), piece};
   walk_wide<T>(begin, end, cut, walk);

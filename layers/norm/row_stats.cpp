@@ -9,7 +9,7 @@ namespace steady::detail {
 namespace {
 
 constexpr std::int64_t TaskElements = 65536;  // enough work to pay for handing a task to a thread
-constexpr std::int64_t TaskRows = 8;          // what a walk over wide rows takes at once
+constexpr std::int64_t TaskRows = 8;          // a walk takes no more of them at once
 constexpr std::int64_t BlockRows = 64;        // partials cost 4 / (3 * rows) extra memory traffic
 constexpr std::int64_t MergeColumns = 256;
 

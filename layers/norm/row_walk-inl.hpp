@@ -103,10 +103,10 @@ HWY_INLINE void walk_short(std::int64_t begin, std::int64_t end, std::int64_t el
   }
 }
 
-/// Slots of a walk over wide rows. A backward sums that many at once, as many as the registers hold
-/// constants and sums of.
-constexpr int WideForwardRows = 8;
-constexpr int WideBackwardRows = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
+/// Slots of a walk over wide rows, and how many of them a backward sums at once: as many as the
+/// registers hold constants and sums of.
+constexpr int WideForwardRows = 8, WideBackwardRows = 4;
+constexpr int WideTogether = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
 
 /// Elements of a wide row that are written before the same ones of the next row: measured.
 template <class T>
@@ -114,7 +114,8 @@ constexpr std::int64_t WideForwardPiece = 2048 / sizeof(T);
 template <class T>
 constexpr std::int64_t WideBackwardPiece = 512 / sizeof(T);
 
-/// How far ahead of its use a row that comes from memory is fetched while it is summed.
+/// How far ahead of its use a row that comes from memory is fetched while a forward sums it. Where
+/// several rows are summed at once, the processor does that better by itself.
 constexpr std::int64_t WideAhead = 2 * Ahead;
 
 /// How walk_wide cuts rows: `elements` are read of a row; they are summed and written in pieces of

@@ -112,10 +112,12 @@ TEST(NormReluPool, HasTheBitsOfTheOperationsForEveryShapeModeAndDtype) {
     std::int64_t kernel;
   };
   // Folded lines with and without rows left over, whole lines, blocks of columns, several chunks
-  // and parts of them that begin within a band; windows that leave pixels out.
+  // and parts of them that begin within a band, bands larger than a part, and too large for a
+  // cache; windows that leave pixels out.
   const std::vector<Case> cases{{{2, 4, 6, 1}, 2},     {{3, 9, 3, 3}, 3},    {{5, 28, 28, 16}, 2},
                                 {{40, 28, 28, 64}, 2}, {{2, 6, 4, 1500}, 2}, {{7, 5, 15, 48}, 5},
-                                {{2, 5, 7, 4}, 2},     {{3, 4, 4, 8}, 1}};
+                                {{2, 5, 7, 4}, 2},     {{3, 4, 4, 8}, 1},    {{2, 4, 130, 64}, 2},
+                                {{2, 16, 64, 64}, 8},  {{1, 8, 80, 64}, 8},  {{2, 8, 8, 64}, 8}};
   for (const Dtype dtype : {Dtype::F32, Dtype::F64})
     for (const auto& [shape, kernel] : cases) {
       const std::int64_t width = shape[3];
@@ -164,6 +166,44 @@ struct Doubled : BatchNorm {
   Tensor forward(const Tensor& x) override { return BatchNorm::forward(x) * 2.0; }
 };
 
+TEST(NormReluPool, PassesNaNAndTakesNoImagesInABackward) {
+  Tensor x = noise({1, 4, 4, 2}, "x", 0).detached_copy(Dtype::F32);
+  x.mutable_data<float>()[2] = std::numeric_limits<float>::quiet_NaN();
+  BatchNorm norm({.features = 2, .check_finite = false});
+  const Tensor y = norm_relu_pool(norm, x, 2);
+  for (std::size_t i = 0; i < 8; ++i)
+    EXPECT_EQ(std::isnan(y.data<float>()[i]), i % 2 == 0) << "element " << i;
+
+  const Tensor none = Tensor::empty({0, 4, 4, 2}).set_requires_grad();
+  const Tensor weight = Tensor::ones({2}).set_requires_grad();
+  Tape tape;
+  const Tensor empty = batch_norm_relu_pool(none, weight, {}, 1e-5, 2).y;
+  const Gradients g = tape.backward(std::vector{empty}, std::vector{Tensor::empty({0, 2, 2, 2})});
+  EXPECT_EQ(g[none].shape(), none.shape());
+  EXPECT_TRUE(same_bits(g[weight], Tensor::zeros({2})));
+}
+
+/// Keeps the last result that it saw.
+struct Watcher : LayerObserver {
+  Tensor seen;
+  void on_enter(Layer&, const Tensor&) override {}
+  void on_result(Layer&, const Tensor&, const Tensor& y, const Measures&) override { seen = y; }
+  void on_leave(Layer&) noexcept override {}
+  void on_destroy(Layer&) noexcept override {}
+};
+
+TEST(NormReluPool, ObserversSeeTheNorm) {
+  BatchNorm norm({.features = 4});
+  Watcher watcher;
+  norm.attach(watcher);
+  const Tensor x = noise({2, 4, 4, 4}, "x", 0).detached_copy(Dtype::F32);
+  const Tensor y = norm_relu_pool(norm, x, 2);
+  ASSERT_TRUE(watcher.seen.defined());
+  EXPECT_EQ(watcher.seen.shape(), x.shape());
+  EXPECT_TRUE(same_bits(max_pool2d(relu(watcher.seen), 2), y));
+  norm.detach(watcher);
+}
+
 TEST(NormReluPool, TakesNormsOfEveryKindAndNoImagesAtAll) {
   LayerNorm layer({.normalized_shape = {4}});
   Doubled doubled(BatchNorm::Options{.features = 4});
@@ -210,15 +250,6 @@ TEST(NormRelu, BitsDoNotDependOnTheThreads) {
   }
   set_num_threads(before);
 }
-
-/// Keeps the last result that it saw.
-struct Watcher : LayerObserver {
-  Tensor seen;
-  void on_enter(Layer&, const Tensor&) override {}
-  void on_result(Layer&, const Tensor&, const Tensor& y, const Measures&) override { seen = y; }
-  void on_leave(Layer&) noexcept override {}
-  void on_destroy(Layer&) noexcept override {}
-};
 
 TEST(NormRelu, ObserversSeeTheNorm) {
   BatchNorm norm({.features = 4});
