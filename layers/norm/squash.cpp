@@ -7,7 +7,7 @@
 namespace steady::detail {
 namespace {
 
-struct Cut {
+struct SquashCut {
   SquashNames names;
   Squash f;
   RowShape rows;
@@ -23,16 +23,16 @@ T number(const Tensor& scalar, T otherwise) {
 }
 
 template <FloatElement T>
-SquashCurve<T> curve(const Cut& cut, const Tensor& alpha, const Tensor& shift) {
+SquashCurve<T> curve(const SquashCut& cut, const Tensor& alpha, const Tensor& shift) {
   return {cut.f, number<T>(alpha, T(1)), number<T>(shift, T(0))};
 }
 
-Tensor workspace(const Cut& cut, Dtype dtype) {
+Tensor workspace(const SquashCut& cut, Dtype dtype) {
   return Tensor::empty({squash_workspace(cut.rows)}, dtype);
 }
 
 /// Gradients of (dy, x, alpha, shift, weight) from those of (dx, dalpha, dshift, dweight, dbias).
-std::array<Tensor, 5> double_backward(const Cut& cut, const BackwardCall& call) {
+std::array<Tensor, 5> double_backward(const SquashCut& cut, const BackwardCall& call) {
   const char* op = cut.names.double_backward;
   const Tensor &x = call.saved(X), &alpha = call.saved(Alpha), &shift = call.saved(Shift),
                &weight = call.saved(Weight), &dy = call.saved(4);
@@ -65,7 +65,7 @@ std::array<Tensor, 5> double_backward(const Cut& cut, const BackwardCall& call) 
 }
 
 /// Gradients of (x, alpha, shift, weight, bias), those that are needed.
-std::array<Tensor, 5> backward(const Cut& cut, const BackwardCall& call) {
+std::array<Tensor, 5> backward(const SquashCut& cut, const BackwardCall& call) {
   const char* op = cut.names.backward;
   const Tensor &dy = call.grad(), &x = call.saved(X), &alpha = call.saved(Alpha),
                &shift = call.saved(Shift), &weight = call.saved(Weight);
@@ -100,7 +100,7 @@ Tensor squash(const SquashNames& names, Squash f, const Tensor& x, const Shape& 
               const SquashParameters& p) {
   const char* op = names.forward;
   check_norm_input(op, x);
-  const Cut cut{names, f, trailing_rows(op, x, normalized_shape), normalized_shape};
+  const SquashCut cut{names, f, trailing_rows(op, x, normalized_shape), normalized_shape};
   RowPlan::check(op, cut.rows);
   check_defined(op, "alpha", p.alpha);
   check_norm_parameter(op, "alpha", p.alpha, {1}, x);
