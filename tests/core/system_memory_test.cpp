@@ -6,10 +6,11 @@
 #include <cstdint>
 #include <cstring>
 #include <set>
-#include <steadygrad/core/node_pool.hpp>
 #include <steadygrad/core/system_memory.hpp>
 #include <steadygrad/core/tensor.hpp>
 #include <vector>
+
+#include "tests/support/sanitizer.hpp"
 
 namespace steady {
 namespace {
@@ -46,7 +47,7 @@ TEST(SystemMemory, BlocksOfEverySizeAreAlignedAndApart) {
 }
 
 TEST(SystemMemory, NeighboursStartAtDifferentPlacesOfAPage) {
-  if (!detail::Caching) GTEST_SKIP() << "every block is malloc's own";
+  if (test::under_address_sanitizer()) GTEST_SKIP() << "every block is malloc's own";
   for (const std::size_t bytes : {64 * KiB, MiB, 8 * MiB, 16 * MiB}) {
     std::vector<void*> blocks;
     std::set<std::uintptr_t> places;
@@ -60,7 +61,7 @@ TEST(SystemMemory, NeighboursStartAtDifferentPlacesOfAPage) {
 }
 
 TEST(SystemMemory, APlaceThatStaysTakenHasNoMemoryAndCanBeUsed) {
-  if (!detail::Caching) GTEST_SKIP() << "every block is malloc's own";
+  if (test::under_address_sanitizer()) GTEST_SKIP() << "every block is malloc's own";
   constexpr std::size_t Bytes = MiB, Page = 65536;  // the largest of any system
   auto* block = static_cast<std::byte*>(take_from_system(Bytes));
   auto* next = static_cast<std::byte*>(take_from_system(Bytes));
@@ -76,7 +77,7 @@ TEST(SystemMemory, APlaceThatStaysTakenHasNoMemoryAndCanBeUsed) {
 }
 
 TEST(SystemMemory, TensorsUseATrimmedPlaceAgain) {
-  if (!detail::Caching) GTEST_SKIP() << "nothing is cached";
+  if (test::under_address_sanitizer()) GTEST_SKIP() << "nothing is cached";
   constexpr std::int64_t Elements = 300'000;
   const void* place = Tensor::ones({Elements}).data<float>().data();
   trim_memory();
