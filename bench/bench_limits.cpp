@@ -5,12 +5,11 @@
 // In turn, in one process, for every shape: a copy (x to out) and a triad (x and dy to out) with
 // plain stores, and loops that do a part of a norm, see limits.hpp: for rows of features LayerNorm
 // forward's loads and stores alone and these with its arithmetic; the same of its backward, and the
-// arithmetic alone; softmax
-// forward's exponentials of a row in the first cache, and the loads and stores of its passes; for
-// images, as GroupNorm, and wide rows, a few at a time, a read followed by the copy or triad over
-// what was read, the second time written past the caches and the next fetched. "best" and "median"
-// are over the rounds; "ratio" is the median over the rounds of the loop's time over that of the
-// copy (forward) or triad (backward) in the same round.
+// arithmetic alone; softmax forward's exponentials of a row in the first cache, and the loads and
+// stores of its passes; for images, as GroupNorm, and wide rows, a few at a time, a read followed
+// by the copy or triad over what was read, the second time written past the caches and the next
+// fetched. "best" and "median" are over the rounds; "ratio" is the median over the rounds of the
+// loop's time over that of the copy (forward) or triad (backward) in the same round.
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>

@@ -2,6 +2,7 @@
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/parallel.hpp>
 #include <steadygrad/layers/norm/layer_norm_kernel.hpp>
+#include <steadygrad/layers/norm/row_blocks_kernel.hpp>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "layers/norm/layer_norm_kernel.cpp"
@@ -165,14 +166,10 @@ void layer_norm_backward(const RowShape& shape, std::span<const T> x, std::span<
                                   gains.view(),   dx.data(),   streams(shape, plan, 3, dx.data()),
                                   residual.data()};
   const auto worker = backward_worker<T>();
-  parallel_for(plan.blocks, plan.task_blocks, [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t block = first; block < last; ++block) {
-      T* partial = params ? workspace.data() + block * 2 * columns : nullptr;
-      if (params) std::fill_n(partial, 2 * columns, T(0));
-      worker(work, block * plan.block_rows, std::min(shape.rows, (block + 1) * plan.block_rows),
-             partial, params ? partial + columns : nullptr);
-    }
-  });
+  detail::for_row_blocks(plan, shape.rows, params ? workspace.data() : nullptr, 2 * columns,
+                         [&](std::int64_t, std::int64_t begin, std::int64_t end, T* partial) {
+                           worker(work, begin, end, partial, params ? partial + columns : nullptr);
+                         });
   if (!dgamma.empty()) detail::merge_partials(shape, workspace.data(), 2, 0, dgamma);
   if (!dbeta.empty()) detail::merge_partials(shape, workspace.data(), 2, 1, dbeta);
 }

@@ -1,6 +1,6 @@
 #include <algorithm>
-#include <steadygrad/core/parallel.hpp>
 #include <steadygrad/layers/norm/rms_norm_kernel.hpp>
+#include <steadygrad/layers/norm/row_blocks_kernel.hpp>
 
 // Derivative of the backward pass, one row of D elements; m(.) is the mean over the row, u = dy,
 // g the gain, w = g * u, xhat = x * r, and P(v) = v - xhat * m(v * xhat) as in rms_norm_kernel.cpp.
@@ -94,16 +94,13 @@ void rms_norm_double_backward(const RowShape& shape, bool unit_offset, std::span
   const Work<T> work{
       shape,      unit_offset ? 1.0 : 0.0, x.data(),   dy.data(), gamma.data(), stats.data(),
       ddx.data(), ddgamma.data(),          ddy.data(), dx2.data()};
-  parallel_for(plan.blocks, plan.task_blocks, [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t block = first; block < last; ++block) {
-      T* partial = dgamma2.empty() ? nullptr : workspace.data() + block * plan.period;
-      if (partial) std::fill_n(partial, plan.period, T(0));
-      const std::int64_t end = std::min(shape.rows, (block + 1) * plan.block_rows);
-      for (std::int64_t row = block * plan.block_rows; row < end; ++row) {
-        double_backward_row(work, row, partial);
-      }
-    }
-  });
+  detail::for_row_blocks(plan, shape.rows, dgamma2.empty() ? nullptr : workspace.data(),
+                         plan.period,
+                         [&](std::int64_t, std::int64_t begin, std::int64_t end, T* partial) {
+                           for (std::int64_t row = begin; row < end; ++row) {
+                             double_backward_row(work, row, partial);
+                           }
+                         });
   if (!dgamma2.empty()) detail::merge_partials(shape, workspace.data(), 1, 0, dgamma2);
 }
 

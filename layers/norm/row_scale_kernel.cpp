@@ -2,6 +2,7 @@
 #include <cmath>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/parallel.hpp>
+#include <steadygrad/layers/norm/row_blocks_kernel.hpp>
 #include <steadygrad/layers/norm/row_scale_kernel.hpp>
 #include <type_traits>
 
@@ -261,14 +262,10 @@ void row_scale_backward(const RowShape& shape, std::int64_t counted, std::span<c
       shape.width,  plan.period, {.counted = counted},        x.data(), dy.data(),
       gains.view(), dx.data(),   const_cast<T*>(stats.data())};
   const auto worker = backward_worker<T>();
-  parallel_for(plan.blocks, plan.task_blocks, [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t block = first; block < last; ++block) {
-      T* partial = dgamma.empty() ? nullptr : workspace.data() + block * plan.period;
-      if (partial != nullptr) std::fill_n(partial, plan.period, T(0));
-      worker(work, block * plan.block_rows, std::min(shape.rows, (block + 1) * plan.block_rows),
-             partial);
-    }
-  });
+  detail::for_row_blocks(plan, shape.rows, dgamma.empty() ? nullptr : workspace.data(), plan.period,
+                         [&](std::int64_t, std::int64_t begin, std::int64_t end, T* partial) {
+                           worker(work, begin, end, partial);
+                         });
   if (!dgamma.empty()) detail::merge_partials(shape, workspace.data(), 1, 0, dgamma);
 }
 

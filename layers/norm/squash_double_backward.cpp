@@ -1,6 +1,6 @@
 #include <algorithm>
 #include <cmath>
-#include <steadygrad/core/parallel.hpp>
+#include <steadygrad/layers/norm/row_blocks_kernel.hpp>
 #include <steadygrad/layers/norm/squash_kernel.hpp>
 #include <vector>
 
@@ -95,16 +95,13 @@ void squash_double_backward(const RowShape& shape, const SquashCurve<T>& curve,
   const RowPlan plan(shape);
   const Work<T> work{shape, curve, x.data(), dy.data(), gamma.data(), cotangents, out};
   std::vector<Scalars> sums(static_cast<std::size_t>(plan.blocks));
-  parallel_for(plan.blocks, plan.task_blocks, [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t block = first; block < last; ++block) {
-      T* partial = out.dgamma2.empty() ? nullptr : workspace.data() + block * plan.period;
-      if (partial != nullptr) std::fill_n(partial, plan.period, T(0));
-      const std::int64_t end = std::min(shape.rows, (block + 1) * plan.block_rows);
-      for (std::int64_t row = block * plan.block_rows; row < end; ++row) {
-        double_backward_row(work, row, partial, sums[static_cast<std::size_t>(block)]);
-      }
-    }
-  });
+  detail::for_row_blocks(
+      plan, shape.rows, out.dgamma2.empty() ? nullptr : workspace.data(), plan.period,
+      [&](std::int64_t block, std::int64_t begin, std::int64_t end, T* partial) {
+        for (std::int64_t row = begin; row < end; ++row) {
+          double_backward_row(work, row, partial, sums[static_cast<std::size_t>(block)]);
+        }
+      });
   if (!out.dgamma2.empty()) detail::merge_partials(shape, workspace.data(), 1, 0, out.dgamma2);
   Scalars sum;
   for (const Scalars& s : sums) sum = {sum.dalpha + s.dalpha, sum.dshift + s.dshift};

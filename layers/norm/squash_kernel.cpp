@@ -2,6 +2,7 @@
 #include <cmath>
 #include <numbers>
 #include <steadygrad/core/parallel.hpp>
+#include <steadygrad/layers/norm/row_blocks_kernel.hpp>
 #include <steadygrad/layers/norm/squash_kernel.hpp>
 #include <type_traits>
 #include <vector>
@@ -278,16 +279,12 @@ void squash_backward(const RowShape& shape, const SquashCurve<T>& curve, std::sp
   const bool params = !out.dgamma.empty() || !out.dbeta.empty();
   std::vector<SquashPartial<T>> partials(static_cast<std::size_t>(plan.blocks));
   const auto worker = backward_worker<T>();
-  parallel_for(plan.blocks, plan.task_blocks, [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t block = first; block < last; ++block) {
-      T* room = workspace.data() + block * 2 * plan.period;
-      SquashPartial<T>& partial = partials[static_cast<std::size_t>(block)];
-      partial = {params ? room : nullptr, params ? room + plan.period : nullptr};
-      if (params) std::fill_n(room, 2 * plan.period, T(0));
-      worker(work, block * plan.block_rows, std::min(shape.rows, (block + 1) * plan.block_rows),
-             partial);
-    }
-  });
+  detail::for_row_blocks(plan, shape.rows, params ? workspace.data() : nullptr, 2 * plan.period,
+                         [&](std::int64_t block, std::int64_t begin, std::int64_t end, T* room) {
+                           SquashPartial<T>& partial = partials[static_cast<std::size_t>(block)];
+                           partial = {room, params ? room + plan.period : nullptr};
+                           worker(work, begin, end, partial);
+                         });
   if (!out.dgamma.empty()) detail::merge_partials(shape, workspace.data(), 2, 0, out.dgamma);
   if (!out.dbeta.empty()) detail::merge_partials(shape, workspace.data(), 2, 1, out.dbeta);
   double dalpha = 0, dshift = 0;

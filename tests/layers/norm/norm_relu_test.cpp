@@ -143,13 +143,12 @@ TEST(NormReluPool, HasTheBitsOfTheOperationsForEveryShapeModeAndDtype) {
     }
 }
 
-TEST(NormReluPool, BitsDoNotDependOnTheThreads) {
+/// The outcome on several threads against that on one.
+void expect_same_bits_on_threads(const Tensor& x, const Tensor& dy, std::int64_t kernel = 0) {
   const int before = num_threads();
-  const Tensor x = noise({33, 14, 14, 48}, "x", 3).detached_copy(Dtype::F32);
-  const Tensor dy = noise({33, 7, 7, 48}, "dy", 0).detached_copy(Dtype::F32);
   const auto run = [&](int threads) {
     set_num_threads(threads);
-    return outcome(*make({.features = 48}, Dtype::F32), x, dy, true, 2);
+    return outcome(*make({.features = x.dim(-1)}, Dtype::F32), x, dy, true, kernel);
   };
   const std::vector<Tensor> want = run(1);
   for (const int threads : {2, 3, 8}) {
@@ -158,6 +157,11 @@ TEST(NormReluPool, BitsDoNotDependOnTheThreads) {
       EXPECT_TRUE(same_bits(got[i], want[i])) << threads << " threads, tensor " << i;
   }
   set_num_threads(before);
+}
+
+TEST(NormReluPool, BitsDoNotDependOnTheThreads) {
+  expect_same_bits_on_threads(noise({33, 14, 14, 48}, "x", 3).detached_copy(Dtype::F32),
+                              noise({33, 7, 7, 48}, "dy", 0).detached_copy(Dtype::F32), 2);
 }
 
 /// What derives from BatchNorm computes something else.
@@ -236,19 +240,8 @@ TEST(NormRelu, PassesNaNAsReluDoes) {
 }
 
 TEST(NormRelu, BitsDoNotDependOnTheThreads) {
-  const int before = num_threads();
-  const Tensor x = noise({5000, 48}, "x", 3).detached_copy(Dtype::F32), dy = x * 0.5;
-  const auto run = [&](int threads) {
-    set_num_threads(threads);
-    return outcome(*make({.features = 48}, Dtype::F32), x, dy, true);
-  };
-  const std::vector<Tensor> want = run(1);
-  for (const int threads : {2, 3, 8}) {
-    const std::vector<Tensor> got = run(threads);
-    for (std::size_t i = 0; i < got.size(); ++i)
-      EXPECT_TRUE(same_bits(got[i], want[i])) << threads << " threads, tensor " << i;
-  }
-  set_num_threads(before);
+  const Tensor x = noise({5000, 48}, "x", 3).detached_copy(Dtype::F32);
+  expect_same_bits_on_threads(x, x * 0.5);
 }
 
 TEST(NormRelu, ObserversSeeTheNorm) {
