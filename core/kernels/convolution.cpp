@@ -67,10 +67,9 @@ class Chunks {
 
 struct FlipScratch;
 
-/// The forward convolution that makes dx of dy, with input and output channels exchanged and the
-/// kernel turned by half a circle: its kernels in oneDNN are the better ones. Nothing where there
-/// is no such convolution, where oneDNN has no better kernel, and for so few pixels that turning
-/// the kernel would take longer.
+/// The convolution whose forward is the input gradient of `g`, and whose input gradient is its
+/// forward: input and output channels exchanged, the kernel turned by half a circle. Nothing where
+/// there is none, and for so few pixels that turning the kernel would take longer.
 [[nodiscard]] std::optional<Conv2dGeometry> turned(const Conv2dGeometry& g) {
   constexpr std::array<Index, 2> One{1, 1};
   constexpr Index FewestPixels = 1024;
@@ -79,17 +78,36 @@ struct FlipScratch;
   if (g.groups != 1 || g.stride != One || g.dilation != One ||
       std::min(padding[0], padding[1]) < 0 || g.batch * g.height * g.width < FewestPixels)
     return std::nullopt;
-  const Conv2dGeometry forward{.batch = g.batch,
-                               .height = g.out_height(),
-                               .width = g.out_width(),
-                               .in_channels = g.out_channels,
-                               .out_channels = g.in_channels,
-                               .kernel = g.kernel,
-                               .padding = padding};
-  const Chunks chunks(ConvolutionPass::Forward, forward, false);
-  const bool better =
-      chunks.usable() && std::string_view(chunks.whole_plan().implementation()).starts_with("brg");
-  return better ? std::optional(forward) : std::nullopt;
+  return Conv2dGeometry{.batch = g.batch,
+                        .height = g.out_height(),
+                        .width = g.out_width(),
+                        .in_channels = g.out_channels,
+                        .out_channels = g.in_channels,
+                        .kernel = g.kernel,
+                        .padding = padding};
+}
+
+/// A pass over a geometry, and whether it takes the turned weight.
+struct Way {
+  ConvolutionPass pass;
+  Conv2dGeometry geometry;
+  bool turned = false;
+};
+
+/// How to run Forward or BackwardInput of `g`: as the other pass of the turned convolution where
+/// oneDNN has a better kernel for that. With AVX-512 its forward kernels are the better ones, with
+/// AVX2 those of the input gradient, which add no bias.
+[[nodiscard]] Way way(ConvolutionPass pass, const Conv2dGeometry& g, bool with_bias) {
+  const Way plain{pass, g};
+  const auto other = turned(g);
+  if (!other) return plain;
+  const bool forward = pass == ConvolutionPass::Forward;
+  if (forward && (with_bias || g.kernel[0] * g.kernel[1] == 1)) return plain;
+  const Way turned{forward ? ConvolutionPass::BackwardInput : ConvolutionPass::Forward, *other,
+                   true};
+  const Chunks forwards(ConvolutionPass::Forward, forward ? g : *other, false);
+  if (!forwards.usable() || forwards.whole_plan().blocked() == forward) return plain;
+  return !forward || Chunks(turned.pass, turned.geometry, false).usable() ? turned : plain;
 }
 
 /// [K, C, kh, kw] to [C, K, kh, kw], the kernel turned by half a circle.
@@ -109,11 +127,14 @@ struct FlipScratch;
 [[nodiscard]] Index rounded(Index elements) { return (elements + 15) / 16 * 16; }
 
 /// Runs Forward or BackwardInput over the chunks; false when oneDNN does not serve.
-bool run_chunks(ConvolutionPass pass, const Conv2dGeometry& g, std::span<const float> image,
+bool run_chunks(ConvolutionPass pass, const Conv2dGeometry& geometry, std::span<const float> image,
                 std::span<const float> weight, std::span<const float> bias,
                 std::span<float> result) {
-  const Chunks chunks(pass, g, !bias.empty());
+  const Way chosen = way(pass, geometry, !bias.empty());
+  const Conv2dGeometry& g = chosen.geometry;
+  const Chunks chunks(chosen.pass, g, !bias.empty());
   if (!chunks.usable()) return false;
+  if (chosen.turned) weight = turned(geometry, weight);
   const OnednnConvolution& plan = chunks.whole_plan();
   const OnednnConvolution* rest = chunks.rest_plan();
   const Index size = rounded(plan.packed_size());
@@ -255,12 +276,8 @@ void conv2d_backward_input(const Conv2dGeometry& geometry, std::span<const T> dy
   check_size("dy", dy.size(), geometry.y_size());
   check_size("weight", weight.size(), geometry.weight_size());
   check_size("dx", dx.size(), geometry.x_size());
-  if constexpr (std::same_as<T, float>) {
-    if (const auto forward = turned(geometry))
-      if (run_chunks(ConvolutionPass::Forward, *forward, dy, turned(geometry, weight), {}, dx))
-        return;
+  if constexpr (std::same_as<T, float>)
     if (run_chunks(ConvolutionPass::BackwardInput, geometry, dy, weight, {}, dx)) return;
-  }
   conv2d_backward_input_reference(geometry, dy, weight, dx);
 }
 
@@ -297,10 +314,9 @@ template void conv2d_backward_weight<double>(const Conv2dGeometry&, std::span<co
 std::string_view conv2d_implementation(ConvolutionPass pass, const Conv2dGeometry& geometry,
                                        bool with_bias) {
   geometry.check();
-  if (pass == ConvolutionPass::BackwardInput)
-    if (const auto forward = turned(geometry))
-      return conv2d_implementation(ConvolutionPass::Forward, *forward, false);
-  const Chunks chunks(pass, geometry, with_bias);
+  const Way chosen = pass == ConvolutionPass::BackwardWeight ? Way{pass, geometry}
+                                                             : way(pass, geometry, with_bias);
+  const Chunks chunks(chosen.pass, chosen.geometry, with_bias);
   return chunks.usable() ? chunks.whole_plan().implementation() : "reference";
 }
 

@@ -79,6 +79,11 @@ struct Step {
   }
 };
 
+/// Its blocked kernels, which it has from AVX-512 on, by the name of an implementation.
+[[nodiscard]] bool is_blocked(const char* implementation) {
+  return std::strncmp(implementation, "brg", 3) == 0;
+}
+
 [[nodiscard]] Step reorder(const Desc& from, const Desc& to) {
   const dnnl::reorder::primitive_desc desc(cpu(), from, cpu(), to, user_scratchpad());
   return {dnnl::reorder(desc), desc.scratchpad_desc()};
@@ -276,6 +281,7 @@ void OnednnConvolution::run_weight(const float* x, const float* dy, float* packe
 }
 
 const char* OnednnConvolution::implementation() const { return parts_->implementation; }
+bool OnednnConvolution::blocked() const { return is_blocked(implementation()); }
 
 struct OnednnProduct::Parts {
   /// A block of rows.
@@ -319,11 +325,6 @@ using Block = OnednnProduct::Parts::Block;
   return {dnnl::matmul::desc(a, b, c), attributes, cpu()};
 }
 
-/// Its blocked kernels; the others would read a packed operand slowly or not at all.
-[[nodiscard]] bool blocked(const dnnl::matmul::primitive_desc& desc) {
-  return std::strncmp(desc.impl_info_str(), "brg", 3) == 0;
-}
-
 [[nodiscard]] Block block(const dnnl::matmul::primitive_desc& desc) {
   return {desc.src_desc(), desc.dst_desc(), {dnnl::matmul(desc), desc.scratchpad_desc()}};
 }
@@ -334,10 +335,11 @@ using Block = OnednnProduct::Parts::Block;
                s.transpose_b ? dnnl::memory::dims{1, s.ldb} : dnnl::memory::dims{s.ldb, 1});
   const Index rows = block_rows(s.m);
   const dnnl::matmul::primitive_desc whole = describe(s, rows, any, with_bias);
-  if (!blocked(whole)) return nullptr;
+  // The others would read a packed operand slowly or not at all.
+  if (!is_blocked(whole.impl_info_str())) return nullptr;
   const Desc packed = whole.weights_desc();
   const dnnl::matmul::primitive_desc last = describe(s, last_rows(s.m), packed, with_bias);
-  if (!blocked(last)) return nullptr;
+  if (!is_blocked(last.impl_info_str())) return nullptr;
   return std::make_unique<OnednnProduct::Parts>(OnednnProduct::Parts{
       s, rows, b, bias_of(s), packed, reorder(b, packed), block(whole), block(last)});
 }

@@ -74,6 +74,8 @@ class OnednnConvolution {
 
   /// What is behind it, for tests and traces.
   [[nodiscard]] const char* implementation() const;
+  /// Whether that is one of the blocked kernels that oneDNN has from AVX-512 on.
+  [[nodiscard]] bool blocked() const;
 
   struct Parts;
   explicit OnednnConvolution(std::unique_ptr<const Parts> parts);
