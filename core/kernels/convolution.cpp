@@ -5,6 +5,7 @@
 #include <optional>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/kernels/convolution.hpp>
+#include <steadygrad/core/kernels/convolution_panels.hpp>
 #include <steadygrad/core/kernels/onednn.hpp>
 #include <steadygrad/core/kernels/scratch.hpp>
 #include <steadygrad/core/parallel.hpp>
@@ -186,41 +187,103 @@ void merge(const float* partial, Index chunks, Index stride, Index size, float* 
   });
 }
 
-bool weight_gradient(const Conv2dGeometry& g, std::span<const float> x, std::span<const float> dy,
-                     std::span<float> dweight, std::span<float> dbias) {
+/// Partial gradients, one per chunk of images, and room for their sum: of the weight in the order
+/// of the kernel that made it, of the bias, and a line to sum that in.
+class Partials {
+ public:
+  Partials(const Conv2dGeometry& g, Index weight_size)
+      : chunk_(conv2d_chunk(g.batch)),
+        chunks_((g.batch + chunk_ - 1) / chunk_),
+        channels_(rounded(g.out_channels)),
+        size_(rounded(weight_size)),
+        memory_(thread_scratch<PartialScratch>().take<float>((chunks_ + 1) * stride()).data()) {}
+
+  /// run(chunk, images, x, dy, weight gradient) for every chunk, and its bias gradient where asked.
+  template <class Run>
+  void find(const Conv2dGeometry& g, const float* x, const float* dy, bool with_bias,
+            Run&& run) const {
+    const Index x_image = g.x_size() / g.batch;
+    const Index y_image = g.y_size() / g.batch;
+    parallel_for(chunks_, 1, [&](Index i, Index) {
+      const Index n = i * chunk_;
+      const Index images = std::min(chunk_, g.batch - n);
+      const float* dy_chunk = dy + n * y_image;
+      run(i, images, x + n * x_image, dy_chunk, weight(i));
+      if (!with_bias) return;
+      column_sums(dy_chunk, images * y_image / g.out_channels, g.out_width(), g.out_channels,
+                  bias(i) + channels_, bias(i));
+    });
+  }
+
+  [[nodiscard]] float* weight(Index chunk) const { return memory_ + chunk * stride(); }
+  /// The sum over the first `chunks` chunks, of `elements` elements.
+  [[nodiscard]] float* merged_weight(Index chunks, Index elements) const {
+    merge(weight(0), chunks, stride(), elements, weight(chunks_));
+    return weight(chunks_);
+  }
+  [[nodiscard]] float* merged_weight(Index elements) const {
+    return merged_weight(chunks_, elements);
+  }
+  void merge_bias(std::span<float> dbias) const {
+    if (!dbias.empty()) merge(bias(0), chunks_, stride(), std::ssize(dbias), dbias.data());
+  }
+
+ private:
+  [[nodiscard]] Index stride() const { return size_ + 2 * channels_; }
+  [[nodiscard]] float* bias(Index chunk) const { return weight(chunk) + size_; }
+
+  Index chunk_, chunks_, channels_, size_;
+  float* memory_;
+};
+
+struct PanelScratch;
+
+/// [kh, kw, C, K] to [K, C, kh, kw].
+void channels_first(const Conv2dGeometry& g, const float* w, std::span<float> result) {
+  const Index taps = g.kernel[0] * g.kernel[1], pairs = g.in_channels * g.out_channels;
+  float* to = result.data();
+  for (Index k = 0; k < g.out_channels; ++k)
+    for (Index c = 0; c < g.in_channels; ++c)
+      for (Index tap = 0; tap < taps; ++tap) *to++ = w[tap * pairs + c * g.out_channels + k];
+}
+
+bool panel_gradient(const Conv2dGeometry& g, std::span<const float> x, std::span<const float> dy,
+                    std::span<float> dweight, std::span<float> dbias) {
+  if (!library_convolution() || g.batch == 0 || !weight_panels_serve(g)) return false;
+  const Partials partials(g, g.weight_size());
+  const Index workspace = weight_panels_workspace(g);
+  partials.find(g, x.data(), dy.data(), !dbias.empty(),
+                [&](Index, Index images, const float* x_chunk, const float* dy_chunk, float* dw) {
+                  weight_panels(g, images, x_chunk, dy_chunk, dw,
+                                thread_scratch<PanelScratch>().take<float>(workspace).data());
+                });
+  channels_first(g, partials.merged_weight(g.weight_size()), dweight);
+  partials.merge_bias(dbias);
+  return true;
+}
+
+bool library_gradient(const Conv2dGeometry& g, std::span<const float> x, std::span<const float> dy,
+                      std::span<float> dweight, std::span<float> dbias) {
   const Chunks chunks(ConvolutionPass::BackwardWeight, g, false);
   if (!chunks.usable()) return false;
   const OnednnConvolution& plan = chunks.whole_plan();
   const OnednnConvolution* rest = chunks.rest_plan();
-  // One partial: the packed weight gradient, the bias gradient, and a line to sum it in. The rest
-  // may be packed differently from the whole chunks: it is unpacked first and added last.
-  const Index size =
-      rounded(std::max({plan.packed_size(), rest != nullptr ? rest->packed_size() : 0,
-                        rest != nullptr ? g.weight_size() : 0}));
-  const Index stride = size + 2 * rounded(g.out_channels);
-  float* partial =
-      thread_scratch<PartialScratch>().take<float>((chunks.total() + 1) * stride).data();
-  const Index x_image = g.x_size() / g.batch;
-  const Index y_image = g.y_size() / g.batch;
-  parallel_for(chunks.total(), 1, [&](Index i, Index) {
-    const bool whole = i < chunks.whole();
-    const Index n = i * chunks.chunk();
-    float* target = partial + i * stride;
-    const float* dy_chunk = dy.data() + n * y_image;
-    (whole ? plan : *rest).run_weight(x.data() + n * x_image, dy_chunk, target);
-    if (dbias.empty()) return;
-    const Index images = whole ? chunks.chunk() : g.batch - n;
-    column_sums(dy_chunk, images * y_image / g.out_channels, g.out_width(), g.out_channels,
-                target + size + rounded(g.out_channels), target + size);
-  });
-  float* merged = partial + chunks.total() * stride;
-  merge(partial, chunks.whole(), stride, plan.packed_size(), merged);
+  // The rest may be packed differently from the whole chunks: it is unpacked first and added last.
+  const Index whole = chunks.whole();
+  const Partials partials(g,
+                          std::max({plan.packed_size(), rest != nullptr ? rest->packed_size() : 0,
+                                    rest != nullptr ? g.weight_size() : 0}));
+  partials.find(g, x.data(), dy.data(), !dbias.empty(),
+                [&](Index i, Index, const float* x_chunk, const float* dy_chunk, float* dw) {
+                  (i < whole ? plan : *rest).run_weight(x_chunk, dy_chunk, dw);
+                });
+  float* merged = partials.merged_weight(whole, plan.packed_size());
   plan.unpack(merged, dweight.data());
   if (rest != nullptr) {
-    rest->unpack(partial + chunks.whole() * stride, merged);
+    rest->unpack(partials.weight(whole), merged);
     for (std::size_t i = 0; i < dweight.size(); ++i) dweight[i] += merged[i];
   }
-  if (!dbias.empty()) merge(partial + size, chunks.total(), stride, g.out_channels, dbias.data());
+  partials.merge_bias(dbias);
   return true;
 }
 
@@ -290,7 +353,9 @@ void conv2d_backward_weight(const Conv2dGeometry& geometry, std::span<const T> x
   check_size("dweight", dweight.size(), geometry.weight_size());
   check_bias<T>(geometry, dbias, "dbias");
   if constexpr (std::same_as<T, float>)
-    if (weight_gradient(geometry, x, dy, dweight, dbias)) return;
+    if (panel_gradient(geometry, x, dy, dweight, dbias) ||
+        library_gradient(geometry, x, dy, dweight, dbias))
+      return;
   conv2d_backward_weight_reference(geometry, x, dy, dweight, dbias);
 }
 
@@ -314,8 +379,10 @@ template void conv2d_backward_weight<double>(const Conv2dGeometry&, std::span<co
 std::string_view conv2d_implementation(ConvolutionPass pass, const Conv2dGeometry& geometry,
                                        bool with_bias) {
   geometry.check();
-  const Way chosen = pass == ConvolutionPass::BackwardWeight ? Way{pass, geometry}
-                                                             : way(pass, geometry, with_bias);
+  const bool weight = pass == ConvolutionPass::BackwardWeight;
+  if (weight && library_convolution() && geometry.batch > 0 && weight_panels_serve(geometry))
+    return "panels";
+  const Way chosen = weight ? Way{pass, geometry} : way(pass, geometry, with_bias);
   const Chunks chunks(chosen.pass, chosen.geometry, with_bias);
   return chunks.usable() ? chunks.whole_plan().implementation() : "reference";
 }

@@ -12,8 +12,9 @@
 /// with Cg = C / groups and g the group of output channel k; x outside the image counts as zero.
 /// x: [N, H, W, C]; y: [N, Ho, Wo, K]; w: [K, C / groups, kh, kw] (PyTorch's order); bias: [K].
 ///
-/// float32 runs through oneDNN on one thread per chunk of images, double (and whatever oneDNN has
-/// no primitive for) through the reference kernels. The cut into chunks depends on the shape alone
+/// float32 runs through oneDNN on one thread per chunk of images, with AVX2 alone most weight
+/// gradients through convolution_panels.hpp; double (and whatever oneDNN has no primitive for)
+/// through the reference kernels. The cut into chunks depends on the shape alone
 /// and partial weight gradients are added in chunk order: the bits do not depend on the thread
 /// count.
 namespace steady::kernels {
@@ -74,14 +75,15 @@ template <std::floating_point T>
 void conv2d_backward_weight(const Conv2dGeometry& geometry, std::span<const T> x,
                             std::span<const T> dy, std::span<T> dweight, std::span<T> dbias);
 
-/// Whether float32 convolutions may use oneDNN (default true). With false, and whenever oneDNN has
-/// no primitive for a geometry, the reference kernels run. Returns the previous setting.
+/// Whether float32 convolutions may use oneDNN and panels (default true). With false, and whenever
+/// neither serves a geometry, the reference kernels run. Returns the previous setting.
 bool set_library_convolution(bool enabled);
 [[nodiscard]] bool library_convolution();
 
 enum class ConvolutionPass : std::uint8_t { Forward, BackwardInput, BackwardWeight };
 
-/// What runs for a float32 convolution: oneDNN's name of its implementation, or "reference".
+/// What runs for a float32 convolution: oneDNN's name of its implementation, "panels" or
+/// "reference".
 [[nodiscard]] std::string_view conv2d_implementation(ConvolutionPass pass,
                                                      const Conv2dGeometry& geometry,
                                                      bool with_bias);

@@ -7,6 +7,7 @@
 #include <span>
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/kernels/convolution.hpp>
+#include <steadygrad/core/kernels/simd_target.hpp>
 #include <steadygrad/core/parallel.hpp>
 #include <string>
 #include <vector>
@@ -172,6 +173,14 @@ const NamedGeometry Sweep[] = {
     {"stride2_wide", {8, 8, 8, 16, 32, {3, 3}, {2, 2}, {1, 1}}},
     {"projection", {8, 8, 8, 16, 32, {1, 1}, {2, 2}}},
     {"row_kernel", {3, 5, 9, 8, 8, {1, 7}, {1, 1}, {0, 3}}},
+    // Weight gradients from panels, where there is AVX2 and no AVX-512: several blocks of rows, one
+    // row longer than a block, rows a multiple of 1 KiB apart, a window that leaves columns over.
+    {"panels_blocks", {9, 45, 20, 4, 16, {3, 3}, {1, 1}, {1, 1}}},
+    {"panels_long_row", {2, 3, 450, 2, 16, {3, 3}, {1, 1}, {1, 1}}},
+    {"panels_apart", {3, 5, 14, 16, 32, {3, 3}, {1, 1}, {1, 1}}},
+    {"panels_stride", {3, 11, 10, 6, 16, {2, 3}, {3, 2}, {1, 2}}},
+    {"panels_one_tall", {3, 4, 7, 2, 48, {1, 3}, {1, 3}, {0, 1}}},
+    {"panels_mostly_padding", {2, 1, 1, 2, 16, {5, 3}, {1, 1}, {4, 3}}},
     {"padding_beyond_kernel", {2, 4, 4, 3, 2, {2, 2}, {1, 1}, {3, 3}}},
     {"grouped_wide", {4, 6, 6, 32, 32, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 4}},
 };
@@ -285,6 +294,10 @@ TEST_F(Convolution, TheLibraryServesCommonGeometriesAndCanBeSwitchedOff) {  // C
       const auto forward = conv2d_implementation(ConvolutionPass::Forward, g, false);
       if (pass == ConvolutionPass::BackwardInput && g == image && forward.starts_with("brg")) {
         EXPECT_EQ(conv2d_implementation(pass, g, bias), forward);
+      }
+      if (pass == ConvolutionPass::BackwardWeight) {
+        EXPECT_EQ(conv2d_implementation(pass, g, bias) == "panels",
+                  g == image && simd_target() == std::string_view("AVX2"));
       }
       set_library_convolution(false);
       EXPECT_EQ(conv2d_implementation(pass, g, bias), "reference");
