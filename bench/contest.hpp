@@ -69,11 +69,13 @@ class Contest {
     return static_cast<std::size_t>(at - contenders_.begin());
   }
 
-  /// As many calls untimed as timed: caches, and threads of the last contender that still spin.
+  /// Begins when the threads of the last contender rest; as many calls untimed as timed, for the
+  /// caches.
   [[nodiscard]] double sample(std::size_t k, int calls) const {
     const auto all = [&] {
       for (int i = 0; i < calls; ++i) contenders_[k].run();
     };
+    wait_until_alone();
     if (once_[k] < Slow) all();
     return seconds_of(all) / calls;
   }
