@@ -178,6 +178,80 @@ bool packed_product(GemmShape s, const float* a, const float* b, const float* bi
   return true;
 }
 
+/// A copy of op(X), rows x columns, whose rows begin an odd number of cache lines apart: the same
+/// column of many rows then lies in many sets of a cache.
+struct Copied {
+  const float* data;
+  Index ld;
+
+  [[nodiscard]] static Index distance(Index columns) { return 16 * ((columns + 15) / 16 | 1); }
+
+  Copied(Index rows, Index columns, bool transposed, const float* x, Index ldx, float* to)
+      : data(to), ld(distance(columns)) {
+    parallel_for(rows, 64, [&](Index begin, Index end) {
+      if (transposed) {
+        transpose(columns, end - begin, x + begin, ldx, to + begin * ld, ld);
+      } else {
+        for (Index r = begin; r < end; ++r) std::copy_n(x + r * ldx, columns, to + r * ld);
+      }
+    });
+  }
+};
+
+/// Whether oneDNN's AVX2 kernels, on copies of the operands that lie as these kernels read them
+/// best, are faster with the copying than either library without: B in order, its rows apart, and A
+/// in order. Many rows pay for the copy of B, many columns for that of A.
+[[nodiscard]] bool copying_pays(const GemmShape& s) {
+  constexpr Index LeastWork = Index{1} << 22;   // multiply-adds
+  constexpr Index MostCopied = Index{1} << 22;  // elements of one operand
+  const bool b_pays = s.m >= 128 && s.k * s.n <= MostCopied;
+  const bool a_pays = (s.n >= 256 || s.n >= s.m) && s.m * s.k <= MostCopied;
+  return !onednn_is_wide() && b_pays && (a_pays || !s.transpose_a) && s.n >= 64 && s.k >= 32 &&
+         s.m * s.n * s.k >= LeastWork;
+}
+
+/// C = alpha * op(A) op(B) + beta * C on such copies; false, with nothing done, where that does not
+/// pay.
+bool copied_product(const GemmShape& s, float alpha, const float* a, const float* b, float beta,
+                    float* c) {
+  struct CopiedA;
+  struct CopiedB;
+  constexpr Index PanelColumns = 512, BlockRows = 384, LeastTasks = 8, Step = 16;
+  if (!library_sgemm.load(std::memory_order_relaxed) || !copying_pays(s)) return false;
+  const auto parts = [](Index extent, Index count) {
+    return ((extent + count - 1) / count + Step - 1) / Step * Step;
+  };
+  const Index width = parts(s.n, (s.n + PanelColumns - 1) / PanelColumns);
+  const Index panels = (s.n + width - 1) / width;
+  const Index rows =
+      parts(s.m, std::max((LeastTasks + panels - 1) / panels, (s.m + BlockRows - 1) / BlockRows));
+
+  GemmShape tile{.k = s.k, .lda = s.lda, .ldc = s.ldc};
+  if (s.transpose_a) {
+    const Index size = s.m * Copied::distance(s.k);
+    const Copied copy(s.m, s.k, true, a, s.lda, thread_scratch<CopiedA>().take<float>(size).data());
+    a = copy.data;
+    tile.lda = copy.ld;
+  }
+  const Index panel_size = s.k * Copied::distance(width);
+  float* const copies = thread_scratch<CopiedB>().take<float>(panels * panel_size).data();
+  for (Index p = 0; p < panels; ++p) {
+    const Index first = p * width;
+    Copied(s.k, std::min(width, s.n - first), s.transpose_b,
+           b + first * (s.transpose_b ? s.ldb : 1), s.ldb, copies + p * panel_size);
+  }
+  parallel_for((s.m + rows - 1) / rows * panels, 1, [&](Index task, Index) {
+    const Index row = task / panels * rows, panel = task % panels, column = panel * width;
+    GemmShape t = tile;
+    t.m = std::min(rows, s.m - row);
+    t.n = std::min(width, s.n - column);
+    t.ldb = Copied::distance(t.n);
+    onednn_sgemm(t, alpha, a + row * t.lda, copies + panel * panel_size, beta,
+                 c + row * s.ldc + column);
+  });
+  return true;
+}
+
 /// Every row of C: [m, n] becomes `row`.
 template <class T>
 void fill_rows(const GemmShape& s, std::span<const T> row, std::span<T> c) {
@@ -197,7 +271,9 @@ void products(const GemmShape& s, const GemmBatch& batch, T alpha, const T* a, c
     return;
   }
   if constexpr (std::is_same_v<T, float>)
-    if (batch.count == 1 && alpha == 1 && beta == 0 && packed_product(s, a, b, nullptr, c)) return;
+    if (batch.count == 1 && ((alpha == 1 && beta == 0 && packed_product(s, a, b, nullptr, c)) ||
+                             copied_product(s, alpha, a, b, beta, c)))
+      return;
   const Tile t = tile(s);
   const Index columns = (s.n + t.n - 1) / t.n;
   const Index tiles = columns * ((s.m + t.m - 1) / t.m);

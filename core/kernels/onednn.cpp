@@ -136,10 +136,14 @@ std::string onednn_name() {
   return fmt::format("oneDNN {}.{}.{}", v->major, v->minor, v->patch);
 }
 
+bool onednn_is_wide() {
+  static const bool wide = dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core;
+  return wide;
+}
+
 bool onednn_prefers_sgemm(const GemmShape& s) {
   if (s.m * s.n * s.k <= 1 << 15) return false;  // a call costs more than the product
-  static const bool wide = dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core;
-  if (wide) return true;
+  if (onednn_is_wide()) return true;
   // Its AVX2 kernels read these operands across rows: rows a multiple of 2 KiB apart share a cache
   // set, and the speed halves.
   const auto aliases = [&](Index ld) { return s.k >= 512 && ld % 512 == 0; };

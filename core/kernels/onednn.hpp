@@ -17,6 +17,9 @@ void onednn_sgemm(const GemmShape& shape, float alpha, const float* a, const flo
 /// "oneDNN 2.6.3".
 [[nodiscard]] std::string onednn_name();
 
+/// Whether oneDNN has kernels for AVX-512 here.
+[[nodiscard]] bool onednn_is_wide();
+
 /// Whether oneDNN is the faster of the two libraries for one tile of this shape.
 [[nodiscard]] bool onednn_prefers_sgemm(const GemmShape& shape);
 

@@ -14,6 +14,7 @@
 #include <steadygrad/core/kernels/gemm.hpp>
 #include <steadygrad/core/parallel.hpp>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "tests/support/sanitizer.hpp"
@@ -101,7 +102,11 @@ TYPED_TEST(Gemm, EqualsTheNaiveProduct) {
                                 {64, 64, 64},
                                 {17, 130, 31},
                                 {257, 65, 96},
-                                {40, 200, 300}})
+                                {40, 200, 300},
+                                // Of as much work as copies of the operands need, with AVX2 alone:
+                                {260, 300, 130},
+                                {390, 70, 160},
+                                {137, 1100, 33}})
     for (const bool ta : {false, true})
       for (const bool tb : {false, true})
         for (const Index pad : {Index{0}, Index{3}})
@@ -229,8 +234,10 @@ TYPED_TEST(Gemm, EmptySizes) {
 
 TYPED_TEST(Gemm, BitsDependNeitherOnThreadsNorOnAnEnclosingLoop) {  // CASES RT-01, RT-02
   using T = TypeParam;
-  for (const bool ta : {false, true}) {
-    const Problem<T> p(300, 200, 256, ta, !ta, 0);
+  for (const auto& [m, n, k, ta] : {std::tuple<Index, Index, Index, bool>{300, 200, 256, false},
+                                    {300, 200, 256, true},
+                                    {200, 700, 96, true}}) {
+    const Problem<T> p(m, n, k, ta, !ta, 0);
     const auto run = [&] {
       std::vector<T> c = p.c;
       gemm<T>(p.s, T(1), p.a, p.b, T(1), c);
