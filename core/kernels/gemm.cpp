@@ -210,10 +210,10 @@ struct Copied {
          s.m * s.n * s.k >= LeastWork;
 }
 
-/// C = alpha * op(A) op(B) + beta * C on such copies; false, with nothing done, where that does not
-/// pay.
+/// C = alpha * op(A) op(B) + beta * C on such copies, or plus `bias` for every row unless that is
+/// null; false, with nothing done, where that does not pay.
 bool copied_product(const GemmShape& s, float alpha, const float* a, const float* b, float beta,
-                    float* c) {
+                    const float* bias, float* c) {
   struct CopiedA;
   struct CopiedB;
   constexpr Index PanelColumns = 512, BlockRows = 384, LeastTasks = 8, Step = 16;
@@ -246,8 +246,11 @@ bool copied_product(const GemmShape& s, float alpha, const float* a, const float
     t.m = std::min(rows, s.m - row);
     t.n = std::min(width, s.n - column);
     t.ldb = Copied::distance(t.n);
-    onednn_sgemm(t, alpha, a + row * t.lda, copies + panel * panel_size, beta,
-                 c + row * s.ldc + column);
+    float* const target = c + row * s.ldc + column;
+    for (Index r = 0; bias != nullptr && r < t.m; ++r)
+      std::copy_n(bias + column, t.n, target + r * s.ldc);
+    onednn_sgemm(t, alpha, a + row * t.lda, copies + panel * panel_size,
+                 bias == nullptr ? beta : 1.0F, target);
   });
   return true;
 }
@@ -272,7 +275,7 @@ void products(const GemmShape& s, const GemmBatch& batch, T alpha, const T* a, c
   }
   if constexpr (std::is_same_v<T, float>)
     if (batch.count == 1 && ((alpha == 1 && beta == 0 && packed_product(s, a, b, nullptr, c)) ||
-                             copied_product(s, alpha, a, b, beta, c)))
+                             copied_product(s, alpha, a, b, beta, nullptr, c)))
       return;
   const Tile t = tile(s);
   const Index columns = (s.n + t.n - 1) / t.n;
@@ -325,7 +328,9 @@ void gemm_bias(const GemmShape& shape, std::span<const T> a, std::span<const T> 
   check_buffer("bias", bias.size(), s.n, 0, 1);
   check_buffer("c", c.size(), size.c, 0, 1);
   if constexpr (std::is_same_v<T, float>)
-    if (s.m > 0 && packed_product(s, a.data(), b.data(), bias.data(), c.data())) return;
+    if (s.m > 0 && (packed_product(s, a.data(), b.data(), bias.data(), c.data()) ||
+                    copied_product(s, 1, a.data(), b.data(), 0, bias.data(), c.data())))
+      return;
   fill_rows<T>(s, bias.first(static_cast<std::size_t>(s.n)), c);
   gemm<T>(s, T{1}, a, b, T{1}, c);
 }

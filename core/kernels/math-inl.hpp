@@ -181,7 +181,7 @@ struct Normal {
     // u^2 exactly: the upper half of u has 12 bits, the rest goes to exp as the low part.
     const Float upper = hn::BitCast(d, hn::And(hn::BitCast(di, u), hn::Set(di, ~0xfff)));
     const Float low = hn::Mul(hn::Mul(hn::Sub(u, upper), hn::Add(u, upper)), fill(-0.5F));
-    const Float e = exp(hn::Mul(hn::Mul(upper, upper), fill(-0.5F)), low);
+    const Float e = Exponential(hn::Mul(hn::Mul(upper, upper), fill(-0.5F)), low).value();
     const Float inverse = hn::Div(fill(1.0F), hn::Add(u, fill(4.0F)));
     const Float w = hn::Mul(hn::Sub(u, fill(4.0F)), inverse);
     const Float g =
