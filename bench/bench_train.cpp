@@ -7,12 +7,12 @@
 // images, both with SGD; c and d, GPT decoders of 4 layers of 128 and 6 layers of 384 features; e,
 // a Llama-style decoder of 8 layers of 512, all three with AdamW. Built with
 // -DSTEADY_BENCH_PEERS=ON, the same model in libtorch takes a step in turn with ours, in the same
-// process, each when no thread of the other runs any more, and the last column is the median of the
-// ratios of neighbouring steps (below 1: we are faster). GFLOP/s counts three times the
-// multiply-adds of the forward's products and convolutions, attention without a mask; of_peak
-// divides by the fastest sgemm found in this process. Minor faults per step count pages mapped in:
-// 0 in steady state. kept MB: what our forward leaves alive for backward. peak MB: the process's
-// high-water mark, of one side alone with --side.
+// process, each when no thread of the other runs any more, which for both includes waking their
+// own, and the last column is the median of the ratios of neighbouring steps (below 1: we are
+// faster). GFLOP/s counts three times the multiply-adds of the forward's products and convolutions,
+// attention without a mask; of_peak divides by the fastest sgemm found in this process. Minor
+// faults per step count pages mapped in: 0 in steady state. kept MB: what our forward leaves alive
+// for backward. peak MB: the process's high-water mark, of one side alone with --side.
 #include <sys/resource.h>
 
 #include <CLI/CLI.hpp>

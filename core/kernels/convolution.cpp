@@ -8,6 +8,7 @@
 #include <steadygrad/core/kernels/convolution_panels.hpp>
 #include <steadygrad/core/kernels/onednn.hpp>
 #include <steadygrad/core/kernels/scratch.hpp>
+#include <steadygrad/core/kernels/shaping.hpp>
 #include <steadygrad/core/parallel.hpp>
 
 namespace steady::kernels {
@@ -103,7 +104,7 @@ struct Way {
   const auto other = turned(g);
   if (!other) return plain;
   const bool forward = pass == ConvolutionPass::Forward;
-  if (forward && (with_bias || g.kernel[0] * g.kernel[1] == 1)) return plain;
+  if (forward && (with_bias || g.kernel[0] * g.kernel[1] == 1 || !onednn_is_avx2())) return plain;
   const Way turned{forward ? ConvolutionPass::BackwardInput : ConvolutionPass::Forward, *other,
                    true};
   const Chunks forwards(ConvolutionPass::Forward, forward ? g : *other, false);
@@ -238,15 +239,6 @@ class Partials {
 
 struct PanelScratch;
 
-/// [kh, kw, C, K] to [K, C, kh, kw].
-void channels_first(const Conv2dGeometry& g, const float* w, std::span<float> result) {
-  const Index taps = g.kernel[0] * g.kernel[1], pairs = g.in_channels * g.out_channels;
-  float* to = result.data();
-  for (Index k = 0; k < g.out_channels; ++k)
-    for (Index c = 0; c < g.in_channels; ++c)
-      for (Index tap = 0; tap < taps; ++tap) *to++ = w[tap * pairs + c * g.out_channels + k];
-}
-
 bool panel_gradient(const Conv2dGeometry& g, std::span<const float> x, std::span<const float> dy,
                     std::span<float> dweight, std::span<float> dbias) {
   if (!library_convolution() || g.batch == 0 || !weight_panels_serve(g)) return false;
@@ -257,7 +249,10 @@ bool panel_gradient(const Conv2dGeometry& g, std::span<const float> x, std::span
                   weight_panels(g, images, x_chunk, dy_chunk, dw,
                                 thread_scratch<PanelScratch>().take<float>(workspace).data());
                 });
-  channels_first(g, partials.merged_weight(g.weight_size()), dweight);
+  // [kh, kw, C, K] to [K, C, kh, kw].
+  const std::array<Index, 3> extents{g.kernel[0] * g.kernel[1], g.in_channels, g.out_channels};
+  const std::array<int, 3> axes{2, 1, 0};
+  permute<float>({partials.merged_weight(g.weight_size()), dweight.size()}, extents, axes, dweight);
   partials.merge_bias(dbias);
   return true;
 }

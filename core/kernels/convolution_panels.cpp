@@ -170,9 +170,17 @@ namespace kernels {
 
 bool weight_panels_serve(const Conv2dGeometry& g) {
   constexpr std::array<Index, 2> One{1, 1};
+  constexpr Index TallestKernel = 16, FewestPixels = 16;
+  constexpr double LargestImage = 1 << 24;  // elements of a copy with its padding
   const Index panel = HWY_DYNAMIC_DISPATCH(weight_panel_width)();
-  return panel > 0 && g.kernel[1] == PanelTaps && g.dilation == One && g.groups == 1 &&
-         g.in_channels % PanelChannels == 0 && g.out_channels % panel == 0;
+  if (g.kernel[0] > TallestKernel || g.padding[0] > g.kernel[0] || g.padding[1] > g.kernel[1] ||
+      static_cast<double>(g.height + 2 * g.padding[0]) *
+              static_cast<double>(g.width + 2 * g.padding[1]) * static_cast<double>(g.in_channels) >
+          LargestImage)
+    return false;
+  return panel > 0 && g.out_height() * g.out_width() >= FewestPixels && g.kernel[1] == PanelTaps &&
+         g.dilation == One && g.groups == 1 && g.in_channels % PanelChannels == 0 &&
+         g.out_channels % panel == 0;
 }
 
 std::int64_t weight_panels_workspace(const Conv2dGeometry& g) {

@@ -9,8 +9,10 @@
 /// speed of a product of matrices; these reach nine tenths.
 namespace steady::kernels {
 
-/// Whether these kernels serve here: a kernel three wide, not dilated, not grouped, an even number
-/// of input channels, output channels a multiple of 16; never off AVX2.
+/// Whether these kernels serve here: a kernel three wide and at most 16 tall, not dilated, not
+/// grouped, an even number of input channels, output channels a multiple of 16, a padding no larger
+/// than the kernel, images of at most 2^24 elements with it and of at least 16 output pixels; never
+/// off AVX2.
 [[nodiscard]] bool weight_panels_serve(const Conv2dGeometry& geometry);
 
 /// Elements of working memory for one call.

@@ -206,7 +206,7 @@ struct Copied {
   constexpr Index MostCopied = Index{1} << 22;  // elements of one operand
   const bool b_pays = s.m >= 128 && s.k * s.n <= MostCopied;
   const bool a_pays = (s.n >= 256 || s.n >= s.m) && s.m * s.k <= MostCopied;
-  return !onednn_is_wide() && b_pays && (a_pays || !s.transpose_a) && s.n >= 64 && s.k >= 32 &&
+  return onednn_is_avx2() && b_pays && (a_pays || !s.transpose_a) && s.n >= 64 && s.k >= 32 &&
          s.m * s.n * s.k >= LeastWork;
 }
 

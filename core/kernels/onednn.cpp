@@ -79,6 +79,13 @@ struct Step {
   }
 };
 
+/// Whether oneDNN uses these instructions: an instruction set is the bits of all that it includes.
+[[nodiscard]] bool has_isa(dnnl::cpu_isa isa) {
+  static const auto effective = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  const auto wanted = static_cast<unsigned>(isa);
+  return (effective & wanted) == wanted;
+}
+
 /// Its blocked kernels, which it has from AVX-512 on, by the name of an implementation.
 [[nodiscard]] bool is_blocked(const char* implementation) {
   return std::strncmp(implementation, "brg", 3) == 0;
@@ -136,14 +143,13 @@ std::string onednn_name() {
   return fmt::format("oneDNN {}.{}.{}", v->major, v->minor, v->patch);
 }
 
-bool onednn_is_wide() {
-  static const bool wide = dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core;
-  return wide;
+bool onednn_is_avx2() {
+  return has_isa(dnnl::cpu_isa::avx2) && !has_isa(dnnl::cpu_isa::avx512_core);
 }
 
 bool onednn_prefers_sgemm(const GemmShape& s) {
   if (s.m * s.n * s.k <= 1 << 15) return false;  // a call costs more than the product
-  if (onednn_is_wide()) return true;
+  if (has_isa(dnnl::cpu_isa::avx512_core)) return true;
   // Its AVX2 kernels read these operands across rows: rows a multiple of 2 KiB apart share a cache
   // set, and the speed halves.
   const auto aliases = [&](Index ld) { return s.k >= 512 && ld % 512 == 0; };

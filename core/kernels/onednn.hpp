@@ -17,8 +17,8 @@ void onednn_sgemm(const GemmShape& shape, float alpha, const float* a, const flo
 /// "oneDNN 2.6.3".
 [[nodiscard]] std::string onednn_name();
 
-/// Whether oneDNN has kernels for AVX-512 here.
-[[nodiscard]] bool onednn_is_wide();
+/// Whether oneDNN's best kernels here are those for AVX2.
+[[nodiscard]] bool onednn_is_avx2();
 
 /// Whether oneDNN is the faster of the two libraries for one tile of this shape.
 [[nodiscard]] bool onednn_prefers_sgemm(const GemmShape& shape);

@@ -199,7 +199,7 @@ TEST_P(ConvolutionSweep, FloatEqualsTheDefinitionWithAndWithoutTheLibrary) {  //
   const Problem<float> problem(GetParam().g);
   const Results<double> want = problem.expected();
   // Sums of at most 2000 products of size 1: rounding stays below 1e-5 of the largest.
-  expect_close(problem.run(), want, 1e-5);
+  test::for_each_simd_target([&] { expect_close(problem.run(), want, 1e-5); });
   set_library_convolution(false);
   expect_close(problem.run(), want, 1e-5);
 }
@@ -302,6 +302,15 @@ TEST_F(Convolution, TheLibraryServesCommonGeometriesAndCanBeSwitchedOff) {  // C
       set_library_convolution(false);
       EXPECT_EQ(conv2d_implementation(pass, g, bias), "reference");
     }
+}
+
+TEST_F(Convolution, PanelsRefuseImagesThatAreAlmostAllPadding) {
+  for (const Index far : {Index{100'000}, (Index{1} << 31) - 2}) {
+    const Conv2dGeometry g{1, 1, 1, 2, 16, {3, 3}, {far, far}, {far, far}};
+    EXPECT_NE(conv2d_implementation(ConvolutionPass::BackwardWeight, g, false), "panels") << far;
+    const Problem<float> problem(g);
+    expect_close(problem.run(), problem.expected(), 1e-5);
+  }
 }
 
 TEST_F(Convolution, EmptyBatchHasZeroWeightGradient) {

@@ -16,7 +16,7 @@ namespace {
 
 using testing::on_every_target;
 
-constexpr std::int64_t Rows = 4200, Parts = 4, Width = 512, WideWidth = 1536;
+constexpr std::int64_t Rows = 8400, Parts = 4, Width = 512, WideWidth = 1536;
 constexpr std::int64_t Elements = Rows * Width;
 
 /// Starts a line of the caches, as tensors do.
