@@ -107,9 +107,8 @@ struct Way {
   if (forward && (with_bias || g.kernel[0] * g.kernel[1] == 1 || !onednn_is_avx2())) return plain;
   const Way turned{forward ? ConvolutionPass::BackwardInput : ConvolutionPass::Forward, *other,
                    true};
-  const Chunks forwards(ConvolutionPass::Forward, forward ? g : *other, false);
-  if (!forwards.usable() || forwards.whole_plan().blocked() == forward) return plain;
-  return !forward || Chunks(turned.pass, turned.geometry, false).usable() ? turned : plain;
+  const Chunks chunks(turned.pass, turned.geometry, false);
+  return chunks.usable() && (forward || chunks.whole_plan().blocked()) ? turned : plain;
 }
 
 /// [K, C, kh, kw] to [C, K, kh, kw], the kernel turned by half a circle.
