@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -34,13 +35,23 @@ inline bool others_run() {
   return false;
 }
 
-/// Waits, a second at most, until no other thread of this process runs: threads of OpenMP, and
-/// ours, spin for some milliseconds behind their last loop, on the processors of whoever comes
-/// next. To be called on the first thread.
+/// Waits until no other thread of this process runs: threads of OpenMP, and ours, spin for some
+/// milliseconds behind their last loop, on the processors of whoever comes next. Gives up after a
+/// second and says so, once: where OMP_WAIT_POLICY=active they never stop. To be called on the
+/// first thread.
 inline void wait_until_alone() {
   using Clock = std::chrono::steady_clock;
+  static bool silent = false;
+  if (silent) return;
   const auto end = Clock::now() + std::chrono::seconds(1);
-  while (others_run() && Clock::now() < end) std::this_thread::yield();
+  while (others_run()) {
+    if (Clock::now() >= end) {
+      std::fputs("threads keep spinning beside what is measured; OMP_WAIT_POLICY?\n", stderr);
+      silent = true;
+      return;
+    }
+    std::this_thread::yield();
+  }
 }
 
 /// The middle one; the upper of the two middle ones of an even number. Not of nothing.
