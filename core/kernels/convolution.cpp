@@ -89,26 +89,26 @@ struct FlipScratch;
                         .padding = padding};
 }
 
-/// A pass over a geometry, and whether it takes the turned weight.
+/// The convolutions to run, of what geometry, and whether they take the turned weight.
 struct Way {
-  ConvolutionPass pass;
   Conv2dGeometry geometry;
-  bool turned = false;
+  bool turned;
+  Chunks chunks;
 };
 
 /// How to run Forward or BackwardInput of `g`: as the other pass of the turned convolution where
 /// oneDNN has a better kernel for that. With AVX-512 its forward kernels are the better ones, with
 /// AVX2 those of the input gradient, which add no bias.
 [[nodiscard]] Way way(ConvolutionPass pass, const Conv2dGeometry& g, bool with_bias) {
-  const Way plain{pass, g};
-  const auto other = turned(g);
-  if (!other) return plain;
   const bool forward = pass == ConvolutionPass::Forward;
-  if (forward && (with_bias || g.kernel[0] * g.kernel[1] == 1 || !onednn_is_avx2())) return plain;
-  const Way turned{forward ? ConvolutionPass::BackwardInput : ConvolutionPass::Forward, *other,
-                   true};
-  const Chunks chunks(turned.pass, turned.geometry, false);
-  return chunks.usable() && (forward || chunks.whole_plan().blocked()) ? turned : plain;
+  const bool pays = !forward || (onednn_is_avx2() && !with_bias && g.kernel[0] * g.kernel[1] > 1);
+  if (const auto other = pays ? turned(g) : std::nullopt) {
+    const Chunks chunks(forward ? ConvolutionPass::BackwardInput : ConvolutionPass::Forward, *other,
+                        false);
+    if (chunks.usable() && (forward || chunks.whole_plan().blocked()))
+      return {*other, true, chunks};
+  }
+  return {g, false, Chunks(pass, g, with_bias)};
 }
 
 /// [K, C, kh, kw] to [C, K, kh, kw], the kernel turned by half a circle.
@@ -133,7 +133,7 @@ bool run_chunks(ConvolutionPass pass, const Conv2dGeometry& geometry, std::span<
                 std::span<float> result) {
   const Way chosen = way(pass, geometry, !bias.empty());
   const Conv2dGeometry& g = chosen.geometry;
-  const Chunks chunks(chosen.pass, g, !bias.empty());
+  const Chunks& chunks = chosen.chunks;
   if (!chunks.usable()) return false;
   if (chosen.turned) weight = turned(geometry, weight);
   const OnednnConvolution& plan = chunks.whole_plan();
@@ -238,9 +238,14 @@ class Partials {
 
 struct PanelScratch;
 
+/// Whether the weight gradient of `g` comes from panels.
+[[nodiscard]] bool by_panels(const Conv2dGeometry& g) {
+  return library_convolution() && g.batch > 0 && weight_panels_serve(g);
+}
+
 bool panel_gradient(const Conv2dGeometry& g, std::span<const float> x, std::span<const float> dy,
                     std::span<float> dweight, std::span<float> dbias) {
-  if (!library_convolution() || g.batch == 0 || !weight_panels_serve(g)) return false;
+  if (!by_panels(g)) return false;
   const Partials partials(g, g.weight_size());
   const Index workspace = weight_panels_workspace(g);
   partials.find(g, x.data(), dy.data(), !dbias.empty(),
@@ -374,10 +379,9 @@ std::string_view conv2d_implementation(ConvolutionPass pass, const Conv2dGeometr
                                        bool with_bias) {
   geometry.check();
   const bool weight = pass == ConvolutionPass::BackwardWeight;
-  if (weight && library_convolution() && geometry.batch > 0 && weight_panels_serve(geometry))
-    return "panels";
-  const Way chosen = weight ? Way{pass, geometry} : way(pass, geometry, with_bias);
-  const Chunks chunks(chosen.pass, chosen.geometry, with_bias);
+  if (weight && by_panels(geometry)) return "panels";
+  const Chunks chunks =
+      weight ? Chunks(pass, geometry, with_bias) : way(pass, geometry, with_bias).chunks;
   return chunks.usable() ? chunks.whole_plan().implementation() : "reference";
 }
 

@@ -178,25 +178,21 @@ bool packed_product(GemmShape s, const float* a, const float* b, const float* bi
   return true;
 }
 
-/// A copy of op(X), rows x columns, whose rows begin an odd number of cache lines apart: the same
-/// column of many rows then lies in many sets of a cache.
-struct Copied {
-  const float* data;
-  Index ld;
+/// A leading dimension for rows of so many elements, an odd number of cache lines: the same column
+/// of many rows then lies in many sets of a cache.
+[[nodiscard]] Index apart(Index columns) { return 16 * ((columns + 15) / 16 | 1); }
 
-  [[nodiscard]] static Index distance(Index columns) { return 16 * ((columns + 15) / 16 | 1); }
-
-  Copied(Index rows, Index columns, bool transposed, const float* x, Index ldx, float* to)
-      : data(to), ld(distance(columns)) {
-    parallel_for(rows, 64, [&](Index begin, Index end) {
-      if (transposed) {
-        transpose(columns, end - begin, x + begin, ldx, to + begin * ld, ld);
-      } else {
-        for (Index r = begin; r < end; ++r) std::copy_n(x + r * ldx, columns, to + r * ld);
-      }
-    });
-  }
-};
+/// Copies op(X), rows x columns, to rows that begin apart().
+void copy_apart(Index rows, Index columns, bool transposed, const float* x, Index ldx, float* to) {
+  const Index ld = apart(columns);
+  parallel_for(rows, 64, [&](Index begin, Index end) {
+    if (transposed) {
+      transpose(columns, end - begin, x + begin, ldx, to + begin * ld, ld);
+    } else {
+      for (Index r = begin; r < end; ++r) std::copy_n(x + r * ldx, columns, to + r * ld);
+    }
+  });
+}
 
 /// Whether oneDNN's AVX2 kernels, on copies of the operands that lie as these kernels read them
 /// best, are faster with the copying than either library without: B in order, its rows apart, and A
@@ -228,24 +224,24 @@ bool copied_product(const GemmShape& s, float alpha, const float* a, const float
 
   GemmShape tile{.k = s.k, .lda = s.lda, .ldc = s.ldc};
   if (s.transpose_a) {
-    const Index size = s.m * Copied::distance(s.k);
-    const Copied copy(s.m, s.k, true, a, s.lda, thread_scratch<CopiedA>().take<float>(size).data());
-    a = copy.data;
-    tile.lda = copy.ld;
+    tile.lda = apart(s.k);
+    float* const copy = thread_scratch<CopiedA>().take<float>(s.m * tile.lda).data();
+    copy_apart(s.m, s.k, true, a, s.lda, copy);
+    a = copy;
   }
-  const Index panel_size = s.k * Copied::distance(width);
+  const Index panel_size = s.k * apart(width);
   float* const copies = thread_scratch<CopiedB>().take<float>(panels * panel_size).data();
   for (Index p = 0; p < panels; ++p) {
     const Index first = p * width;
-    Copied(s.k, std::min(width, s.n - first), s.transpose_b,
-           b + first * (s.transpose_b ? s.ldb : 1), s.ldb, copies + p * panel_size);
+    copy_apart(s.k, std::min(width, s.n - first), s.transpose_b,
+               b + first * (s.transpose_b ? s.ldb : 1), s.ldb, copies + p * panel_size);
   }
   parallel_for((s.m + rows - 1) / rows * panels, 1, [&](Index task, Index) {
     const Index row = task / panels * rows, panel = task % panels, column = panel * width;
     GemmShape t = tile;
     t.m = std::min(rows, s.m - row);
     t.n = std::min(width, s.n - column);
-    t.ldb = Copied::distance(t.n);
+    t.ldb = apart(t.n);
     float* const target = c + row * s.ldc + column;
     for (Index r = 0; bias != nullptr && r < t.m; ++r)
       std::copy_n(bias + column, t.n, target + r * s.ldc);
@@ -253,6 +249,14 @@ bool copied_product(const GemmShape& s, float alpha, const float* a, const float
                  bias == nullptr ? beta : 1.0F, target);
   });
   return true;
+}
+
+/// C = alpha * op(A) op(B) + beta * C, or plus `bias`, on operands brought into another layout once
+/// for all tiles; false, with nothing done, where that does not pay.
+bool prepared_product(const GemmShape& s, float alpha, const float* a, const float* b, float beta,
+                      const float* bias, float* c) {
+  return copied_product(s, alpha, a, b, beta, bias, c) ||
+         (alpha == 1 && beta == 0 && packed_product(s, a, b, bias, c));
 }
 
 /// Every row of C: [m, n] becomes `row`.
@@ -274,9 +278,7 @@ void products(const GemmShape& s, const GemmBatch& batch, T alpha, const T* a, c
     return;
   }
   if constexpr (std::is_same_v<T, float>)
-    if (batch.count == 1 && ((alpha == 1 && beta == 0 && packed_product(s, a, b, nullptr, c)) ||
-                             copied_product(s, alpha, a, b, beta, nullptr, c)))
-      return;
+    if (batch.count == 1 && prepared_product(s, alpha, a, b, beta, nullptr, c)) return;
   const Tile t = tile(s);
   const Index columns = (s.n + t.n - 1) / t.n;
   const Index tiles = columns * ((s.m + t.m - 1) / t.m);
@@ -328,9 +330,7 @@ void gemm_bias(const GemmShape& shape, std::span<const T> a, std::span<const T> 
   check_buffer("bias", bias.size(), s.n, 0, 1);
   check_buffer("c", c.size(), size.c, 0, 1);
   if constexpr (std::is_same_v<T, float>)
-    if (s.m > 0 && (packed_product(s, a.data(), b.data(), bias.data(), c.data()) ||
-                    copied_product(s, 1, a.data(), b.data(), 0, bias.data(), c.data())))
-      return;
+    if (s.m > 0 && prepared_product(s, 1, a.data(), b.data(), 0, bias.data(), c.data())) return;
   fill_rows<T>(s, bias.first(static_cast<std::size_t>(s.n)), c);
   gemm<T>(s, T{1}, a, b, T{1}, c);
 }
