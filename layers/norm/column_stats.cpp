@@ -10,12 +10,10 @@
 #define HWY_TARGET_INCLUDE "layers/norm/column_stats.cpp"
 #include <hwy/foreach_target.h>
 // After foreach_target, which fixes the target it is read for.
-#include <hwy/cache_control.h>
+#include <steadygrad/layers/norm/column_groups-inl.hpp>
 
-#include <steadygrad/core/kernels/simd-inl.hpp>
-
-// Columns are reduced in strips of vectors held in registers, over sub-blocks of SumLines lines in
-// T; from sub-block to sub-block, and from chunk to chunk, in double.
+// Columns are reduced over sub-blocks of SumLines lines in T; from sub-block to sub-block, and from
+// chunk to chunk, in double.
 //
 // Moments use a running pivot K, the mean so far rounded to T (for the first sub-block the mean of
 // its first PivotLines lines):
@@ -33,14 +31,10 @@ namespace {
 using detail::GateLines;
 
 constexpr std::int64_t SumLines = detail::ColumnPlan::SumLines;
-constexpr std::int64_t PivotLines = 16;
+/// Where there are 32 registers, columns are reduced in strips whose sums stay in registers: of
+/// eight vectors, with one pivot and two sums each, then of four and of one.
+constexpr bool Strips = HWY_TARGET <= HWY_AVX3;
 constexpr int StripVectors = 4;
-// Twice as many where there are 32 registers, for one pivot and two sums each: the second half of a
-// line is then at hand while the first one is read, and need not be fetched for later.
-constexpr bool Doubled = HWY_TARGET <= HWY_AVX3;
-
-template <class T>
-constexpr std::size_t MaxLanes = HWY_MAX_BYTES / sizeof(T);
 
 // Calls strip(column, integral_constant vectors, part, more) for the strips of [0, columns); `more`
 // unless it is the last.
@@ -49,7 +43,7 @@ HWY_INLINE void for_strips(std::int64_t columns, Strip&& strip) {
   const std::int64_t step = lanes<T>();
   const std::int64_t wide = StripVectors * step;
   std::int64_t j = 0;
-  for (; Doubled && j + 2 * wide <= columns; j += 2 * wide) {
+  for (; j + 2 * wide <= columns; j += 2 * wide) {
     strip(j, std::integral_constant<int, 2 * StripVectors>{}, Whole{}, j + 2 * wide < columns);
   }
   for (; j + wide <= columns; j += wide) {
@@ -80,9 +74,7 @@ HWY_INLINE std::int64_t width_of(Part part) {
 template <class T, int kVectors, class P>
 HWY_INLINE void moments_strip(const T* x, std::int64_t stride, std::int64_t n, std::int64_t before,
                               P part, bool more, double* mean, double* m2) {
-  HWY_ALIGN T pivots[kVectors * MaxLanes<T>] = {};
-  HWY_ALIGN T sums[kVectors * MaxLanes<T>] = {};
-  HWY_ALIGN T squares[kVectors * MaxLanes<T>] = {};
+  GroupSums<T> pivots, sums, squares;
   const std::int64_t step = lanes<T>();
   const std::int64_t width = width_of<T, kVectors>(part);
   Vec<T> pivot[kVectors], c[kVectors], q[kVectors];
@@ -96,12 +88,12 @@ HWY_INLINE void moments_strip(const T* x, std::int64_t stride, std::int64_t n, s
     }
     for (int v = 0; v < kVectors; ++v) {
       pivot[v] = hn::Mul(c[v], fill(T(1) / static_cast<T>(first)));
-      store(pivot[v], pivots + v * step, Whole{});
+      store(pivot[v], pivots.at + v * step, Whole{});
       c[v] = fill(T(0));
     }
   } else {
-    for (std::int64_t j = 0; j < width; ++j) pivots[j] = static_cast<T>(mean[j]);
-    for (int v = 0; v < kVectors; ++v) pivot[v] = load<T>(pivots + v * step, part);
+    narrow_means(width, mean, pivots.at);
+    take<false, kVectors>(pivots.at, pivot);
   }
   for (std::int64_t line = 0; line < n; ++line) {
     if (more) prefetch_next(x + line * stride + width, step);
@@ -111,22 +103,9 @@ HWY_INLINE void moments_strip(const T* x, std::int64_t stride, std::int64_t n, s
       q[v] = fma(d, d, q[v]);
     }
   }
-  for (int v = 0; v < kVectors; ++v) {
-    store(c[v], sums + v * step, Whole{});
-    store(q[v], squares + v * step, Whole{});
-  }
-  const auto count = static_cast<double>(n);
-  const double share = count / static_cast<double>(n + before);
-  const double weight = static_cast<double>(before) * share;
-  const double inverse = 1.0 / count;
-  for (std::int64_t j = 0; j < width; ++j) {
-    const double low = static_cast<double>(sums[j]) * inverse;
-    const double part_mean = static_cast<double>(pivots[j]) + low;
-    const double part_m2 = static_cast<double>(squares[j]) - static_cast<double>(sums[j]) * low;
-    const double d = before == 0 ? 0.0 : part_mean - mean[j];
-    m2[j] = (before == 0 ? 0.0 : m2[j]) + (part_m2 + d * d * weight);
-    mean[j] = before == 0 ? part_mean : mean[j] + d * share;
-  }
+  give<kVectors>(c, sums.at);
+  give<kVectors>(q, squares.at);
+  merge_lines(width, n, before, pivots.at, sums.at, squares.at, mean, m2);
 }
 
 template <class T>
@@ -134,10 +113,17 @@ HWY_FLATTEN void moments(const T* x, std::int64_t stride, std::int64_t lines, st
                          double* mean, double* m2) {
   for (std::int64_t line = 0; line < lines; line += SumLines) {
     const std::int64_t n = std::min(SumLines, lines - line);
-    for_strips<T>(columns, [&](std::int64_t j, auto vectors, auto part, bool more) HWY_ATTR {
-      moments_strip<T, vectors()>(x + line * stride + j, stride, n, line, part, more, mean + j,
-                                  m2 + j);
-    });
+    const T* block = x + line * stride;
+    if constexpr (Strips) {
+      for_strips<T>(columns, [&](std::int64_t j, auto vectors, auto part, bool more) HWY_ATTR {
+        moments_strip<T, vectors()>(block + j, stride, n, line, part, more, mean + j, m2 + j);
+      });
+    } else {
+      for (std::int64_t j = 0; j < columns; j += GroupColumns) {
+        const Lines g{stride, n, std::min(GroupColumns, columns - j)};
+        group_moments(block + j, g, line, mean + j, m2 + j);
+      }
+    }
   }
 }
 
@@ -145,8 +131,7 @@ template <bool kGate, class T, int kVectors, class P>
 HWY_INLINE void sums_strip(const T* x, const T* dy, const T* pivots, const GateLines<T>& gate,
                            std::int64_t stride, std::int64_t n, P part, bool more, double* s1,
                            double* s2) {
-  HWY_ALIGN T first[kVectors * MaxLanes<T>] = {};
-  HWY_ALIGN T second[kVectors * MaxLanes<T>] = {};
+  GroupSums<T> first, second;
   const std::int64_t step = lanes<T>();
   Vec<T> pivot[kVectors], a[kVectors], b[kVectors];
   constexpr int Gates = std::max(1, kGate * kVectors);
@@ -173,14 +158,10 @@ HWY_INLINE void sums_strip(const T* x, const T* dy, const T* pivots, const GateL
       b[v] = fma(u, d, b[v]);
     }
   }
-  for (int v = 0; v < kVectors; ++v) {
-    store(a[v], first + v * step, Whole{});
-    store(b[v], second + v * step, Whole{});
-  }
-  for (std::int64_t j = 0; j < width; ++j) {
-    s1[j] += static_cast<double>(first[j]);
-    s2[j] += static_cast<double>(second[j]);
-  }
+  give<kVectors>(a, first.at);
+  give<kVectors>(b, second.at);
+  add_sums(width, first.at, s1);
+  add_sums(width, second.at, s2);
 }
 
 template <bool kGate, class T>
@@ -189,12 +170,21 @@ HWY_FLATTEN void sums(const T* x, const T* dy, const T* pivots, const GateLines<
                       double* s2) {
   for (std::int64_t line = 0; line < lines; line += SumLines) {
     const std::int64_t n = std::min(SumLines, lines - line);
-    for_strips<T>(columns, [&](std::int64_t j, auto vectors, auto part, bool more) HWY_ATTR {
-      const GateLines<T> here =
-          kGate ? GateLines<T>{gate.scale + j, gate.shift + j} : GateLines<T>{};
-      sums_strip<kGate, T, vectors()>(x + line * stride + j, dy + line * stride + j, pivots + j,
-                                      here, stride, n, part, more, s1 + j, s2 + j);
-    });
+    const T *block = x + line * stride, *dy_block = dy + line * stride;
+    const auto gate_at = [&](std::int64_t j) HWY_ATTR {
+      return kGate ? GateLines<T>{gate.scale + j, gate.shift + j} : GateLines<T>{};
+    };
+    if constexpr (Strips) {
+      for_strips<T>(columns, [&](std::int64_t j, auto vectors, auto part, bool more) HWY_ATTR {
+        sums_strip<kGate, T, vectors()>(block + j, dy_block + j, pivots + j, gate_at(j), stride, n,
+                                        part, more, s1 + j, s2 + j);
+      });
+    } else {
+      for (std::int64_t j = 0; j < columns; j += GroupColumns) {
+        const Lines g{stride, n, std::min(GroupColumns, columns - j)};
+        group_sums<kGate>(block + j, dy_block + j, pivots + j, gate_at(j), g, s1 + j, s2 + j);
+      }
+    }
   }
 }
 
