@@ -2,12 +2,12 @@
 //
 //   build/bin/bench_gemm [--threads 2] [--rounds 9] [--json FILE]
 //
-// Every linear map of configurations (d) and (e) of bench_train is three products: y = x W^T, dx =
-// dy W and dW = dy^T x. Each is timed as the library runs it, in turn with its own cut into tiles
-// on OpenBLAS alone, and afterwards as OpenBLAS runs it with its own threads, which would disturb
-// the others while they wait for work. of_best divides by the fastest rate of any product by any of
-// the three in this process; the last line of a configuration weighs the products by their work and
-// their number.
+// Every linear map of configurations (c), (d) and (e) of bench_train is three products: y = x W^T,
+// dx = dy W and dW = dy^T x. Each is timed as the library runs it, in turn with its own cut into
+// tiles on OpenBLAS alone, and afterwards as OpenBLAS runs it with its own threads, which would
+// disturb the others while they wait for work. of_best divides by the fastest rate of any product
+// by any of the three in this process; the last line of a configuration weighs the products by
+// their work and their number.
 #include <cblas.h>
 
 #include <CLI/CLI.hpp>
@@ -42,7 +42,13 @@ struct Config {
 };
 
 const std::vector<Config>& configs() {
-  static const std::vector<Config> all{{"d",
+  static const std::vector<Config> all{{"c",
+                                        {{"q, k, v", 2048, 128, 384, 4},
+                                         {"out", 2048, 128, 128, 4},
+                                         {"up", 2048, 128, 512, 4},
+                                         {"down", 2048, 512, 128, 4},
+                                         {"head", 2048, 128, 65, 1}}},
+                                       {"d",
                                         {{"q, k, v, out", 2048, 384, 384, 24},
                                          {"up", 2048, 384, 1536, 6},
                                          {"down", 2048, 1536, 384, 6},

@@ -6,10 +6,9 @@
 #include <steadygrad/core/error.hpp>
 #include <steadygrad/core/kernels/gemm.hpp>
 #include <steadygrad/core/kernels/onednn.hpp>
-#include <steadygrad/core/kernels/scratch.hpp>
+#include <steadygrad/core/kernels/prepared_product.hpp>
 #include <steadygrad/core/parallel.hpp>
 #include <type_traits>
-#include <vector>
 
 namespace steady::kernels {
 namespace {
@@ -17,6 +16,8 @@ namespace {
 using Index = std::int64_t;
 
 std::atomic<bool> library_sgemm{true};
+
+[[nodiscard]] bool may_use_onednn() { return library_sgemm.load(std::memory_order_relaxed); }
 
 /// OpenBLAS keeps one thread pool for the process; ours is the only one that may run.
 void keep_openblas_serial() {
@@ -98,7 +99,7 @@ void multiply(const GemmShape& s, double alpha, const double* a, const double* b
 
 void multiply(const GemmShape& s, float alpha, const float* a, const float* b, float beta,
               float* c) {
-  if (library_sgemm.load(std::memory_order_relaxed) && onednn_prefers_sgemm(s)) {
+  if (may_use_onednn() && onednn_prefers_sgemm(s)) {
     onednn_sgemm(s, alpha, a, b, beta, c);
     return;
   }
@@ -141,124 +142,6 @@ void multiply_tile(const GemmShape& s, const Tile& t, Index row, Index column, T
            b + (s.transpose_b ? column * s.ldb : column), beta, c + row * s.ldc + column);
 }
 
-/// Whether a product is faster with its right operand packed once for all rows than packed again
-/// for every tile: where packing has to transpose, with many rows.
-[[nodiscard]] bool packing_pays(const GemmShape& s) {
-  return !s.transpose_a && s.transpose_b && std::min(s.n, s.k) >= 64 &&
-         s.m >= (s.k >= 384 ? 128 : 512);
-}
-
-/// C = A op(B), plus `bias` unless it is null, by the kernels of oneDNN that take a packed right
-/// operand, a panel of columns after the other; false, with nothing done, where there are none.
-bool packed_product(GemmShape s, const float* a, const float* b, const float* bias, float* c) {
-  struct Packed;
-  constexpr Index PackedSize = Index{1} << 20;  // elements of a panel
-  constexpr Index Step = 64;                    // columns that oneDNN packs together
-  if (!library_sgemm.load(std::memory_order_relaxed) || !packing_pays(s)) return false;
-  const Index columns = s.n;
-  const Index panels = (columns * s.k + PackedSize - 1) / PackedSize;
-  const Index width = (columns + panels * Step - 1) / (panels * Step) * Step;
-  std::vector<std::shared_ptr<const OnednnProduct>> parts;
-  for (Index first = 0; first < columns; first += width) {
-    s.n = std::min(width, columns - first);
-    parts.push_back(OnednnProduct::find(s, bias != nullptr));
-    if (!parts.back()) return false;
-  }
-  Index first = 0;
-  for (const auto& part : parts) {
-    float* packed = thread_scratch<Packed>().take<float>(part->packed_size()).data();
-    part->pack(b + first * (s.transpose_b ? s.ldb : 1), packed);
-    const float* added = bias == nullptr ? nullptr : bias + first;
-    parallel_for(OnednnProduct::blocks(s.m), 1, [&](Index begin, Index end) {
-      for (Index block = begin; block < end; ++block)
-        part->run(s.m, block, a, packed, added, c + first);
-    });
-    first += width;
-  }
-  return true;
-}
-
-/// A leading dimension for rows of so many elements, an odd number of cache lines: the same column
-/// of many rows then lies in many sets of a cache.
-[[nodiscard]] Index apart(Index columns) { return 16 * ((columns + 15) / 16 | 1); }
-
-/// Copies op(X), rows x columns, to rows that begin apart().
-void copy_apart(Index rows, Index columns, bool transposed, const float* x, Index ldx, float* to) {
-  const Index ld = apart(columns);
-  parallel_for(rows, 64, [&](Index begin, Index end) {
-    if (transposed) {
-      transpose(columns, end - begin, x + begin, ldx, to + begin * ld, ld);
-    } else {
-      for (Index r = begin; r < end; ++r) std::copy_n(x + r * ldx, columns, to + r * ld);
-    }
-  });
-}
-
-/// Whether oneDNN's AVX2 kernels, on copies of the operands that lie as these kernels read them
-/// best, are faster with the copying than either library without: B in order, its rows apart, and A
-/// in order. Many rows pay for the copy of B, many columns for that of A.
-[[nodiscard]] bool copying_pays(const GemmShape& s) {
-  constexpr Index LeastWork = Index{1} << 22;   // multiply-adds
-  constexpr Index MostCopied = Index{1} << 22;  // elements of one operand
-  const bool b_pays = s.m >= 128 && s.k * s.n <= MostCopied;
-  const bool a_pays = (s.n >= 256 || s.n >= s.m) && s.m * s.k <= MostCopied;
-  return onednn_is_avx2() && b_pays && (a_pays || !s.transpose_a) && s.n >= 64 && s.k >= 32 &&
-         s.m * s.n * s.k >= LeastWork;
-}
-
-/// C = alpha * op(A) op(B) + beta * C on such copies, or plus `bias` for every row unless that is
-/// null; false, with nothing done, where that does not pay.
-bool copied_product(const GemmShape& s, float alpha, const float* a, const float* b, float beta,
-                    const float* bias, float* c) {
-  struct CopiedA;
-  struct CopiedB;
-  constexpr Index PanelColumns = 512, BlockRows = 384, LeastTasks = 8, Step = 16;
-  if (!library_sgemm.load(std::memory_order_relaxed) || !copying_pays(s)) return false;
-  const auto parts = [](Index extent, Index count) {
-    return ((extent + count - 1) / count + Step - 1) / Step * Step;
-  };
-  const Index width = parts(s.n, (s.n + PanelColumns - 1) / PanelColumns);
-  const Index panels = (s.n + width - 1) / width;
-  const Index rows =
-      parts(s.m, std::max((LeastTasks + panels - 1) / panels, (s.m + BlockRows - 1) / BlockRows));
-
-  GemmShape tile{.k = s.k, .lda = s.lda, .ldc = s.ldc};
-  if (s.transpose_a) {
-    tile.lda = apart(s.k);
-    float* const copy = thread_scratch<CopiedA>().take<float>(s.m * tile.lda).data();
-    copy_apart(s.m, s.k, true, a, s.lda, copy);
-    a = copy;
-  }
-  const Index panel_size = s.k * apart(width);
-  float* const copies = thread_scratch<CopiedB>().take<float>(panels * panel_size).data();
-  for (Index p = 0; p < panels; ++p) {
-    const Index first = p * width;
-    copy_apart(s.k, std::min(width, s.n - first), s.transpose_b,
-               b + first * (s.transpose_b ? s.ldb : 1), s.ldb, copies + p * panel_size);
-  }
-  parallel_for((s.m + rows - 1) / rows * panels, 1, [&](Index task, Index) {
-    const Index row = task / panels * rows, panel = task % panels, column = panel * width;
-    GemmShape t = tile;
-    t.m = std::min(rows, s.m - row);
-    t.n = std::min(width, s.n - column);
-    t.ldb = apart(t.n);
-    float* const target = c + row * s.ldc + column;
-    for (Index r = 0; bias != nullptr && r < t.m; ++r)
-      std::copy_n(bias + column, t.n, target + r * s.ldc);
-    onednn_sgemm(t, alpha, a + row * t.lda, copies + panel * panel_size,
-                 bias == nullptr ? beta : 1.0F, target);
-  });
-  return true;
-}
-
-/// C = alpha * op(A) op(B) + beta * C, or plus `bias`, on operands brought into another layout once
-/// for all tiles; false, with nothing done, where that does not pay.
-bool prepared_product(const GemmShape& s, float alpha, const float* a, const float* b, float beta,
-                      const float* bias, float* c) {
-  return copied_product(s, alpha, a, b, beta, bias, c) ||
-         (alpha == 1 && beta == 0 && packed_product(s, a, b, bias, c));
-}
-
 /// Every row of C: [m, n] becomes `row`.
 template <class T>
 void fill_rows(const GemmShape& s, std::span<const T> row, std::span<T> c) {
@@ -277,8 +160,10 @@ void products(const GemmShape& s, const GemmBatch& batch, T alpha, const T* a, c
     for (Index i = 0; i < batch.count; ++i) scale(s, beta, c + i * batch.c);
     return;
   }
-  if constexpr (std::is_same_v<T, float>)
-    if (batch.count == 1 && prepared_product(s, alpha, a, b, beta, nullptr, c)) return;
+  if constexpr (std::is_same_v<T, float>) {
+    if (batch.count == 1 && may_use_onednn() && prepared_product(s, alpha, a, b, beta, nullptr, c))
+      return;
+  }
   const Tile t = tile(s);
   const Index columns = (s.n + t.n - 1) / t.n;
   const Index tiles = columns * ((s.m + t.m - 1) / t.m);
@@ -329,8 +214,11 @@ void gemm_bias(const GemmShape& shape, std::span<const T> a, std::span<const T> 
   check_buffer("b", b.size(), size.b, 0, 1);
   check_buffer("bias", bias.size(), s.n, 0, 1);
   check_buffer("c", c.size(), size.c, 0, 1);
-  if constexpr (std::is_same_v<T, float>)
-    if (s.m > 0 && prepared_product(s, 1, a.data(), b.data(), 0, bias.data(), c.data())) return;
+  if constexpr (std::is_same_v<T, float>) {
+    if (s.m > 0 && may_use_onednn() &&
+        prepared_product(s, 1, a.data(), b.data(), 0, bias.data(), c.data()))
+      return;
+  }
   fill_rows<T>(s, bias.first(static_cast<std::size_t>(s.n)), c);
   gemm<T>(s, T{1}, a, b, T{1}, c);
 }

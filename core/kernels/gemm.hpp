@@ -9,8 +9,9 @@
 /// op(A): [m, k], op(B): [k, n], C: [m, n]; op is the identity or the transpose.
 ///
 /// The library underneath (OpenBLAS, for float32 also oneDNN) always runs on one thread; the
-/// product is cut into tiles of C whose size depends on its shape alone, and k is never cut: the
-/// bits do not depend on the thread count, nor on being called inside another parallel loop.
+/// product is cut into tiles of C whose size depends on its shape alone, and where k is cut, its
+/// parts are added in their order: the bits do not depend on the thread count, nor on being called
+/// inside another parallel loop.
 namespace steady::kernels {
 
 /// Sizes and storage of one product. A leading dimension is the distance between the starts of two

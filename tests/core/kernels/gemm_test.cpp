@@ -168,6 +168,32 @@ TYPED_TEST(Gemm, ManyRowsTimesATransposedOperandWithAndWithoutBias) {
       }
 }
 
+// Gradients of a weight: k is cut where C is small, and C computed as its transpose where it has
+// few columns, both with AVX2 alone.
+TYPED_TEST(Gemm, TransposedOperandOfManyRows) {
+  using T = TypeParam;
+  const double tolerance = 16 * static_cast<double>(std::numeric_limits<T>::epsilon());
+  for (const auto& [m, n, k] :
+       {std::array<Index, 3>{200, 130, 1100}, {130, 260, 1100}, {300, 260, 600}})
+    for (const Index pad : {Index{0}, Index{3}})
+      for (const T beta : {T(0), T(-2)}) {
+        const Problem<T> p(m, n, k, true, false, pad);
+        const auto run = [&](int threads) {
+          set_num_threads(threads);
+          std::vector<T> c = p.c;
+          if (beta == T(0)) std::ranges::fill(c, std::numeric_limits<T>::quiet_NaN());
+          gemm<T>(p.s, T(0.5), p.a, p.b, beta, c);
+          for (std::size_t i = 0; i < c.size(); ++i)  // between the rows of C nothing is written
+            if (static_cast<Index>(i) % p.s.ldc >= n && std::isnan(c[i])) c[i] = p.c[i];
+          return c;
+        };
+        const std::vector<T> want = run(1);
+        EXPECT_LE(p.error(T(0.5), beta, want), tolerance)
+            << m << "x" << n << "x" << k << " pad " << pad << " beta " << beta;
+        for (const int threads : {2, 3}) EXPECT_EQ(run(threads), want) << threads << " threads";
+      }
+}
+
 TYPED_TEST(Gemm, BiasOfEmptyAndOfWrongSizes) {
   using T = TypeParam;
   const std::vector<T> bias{1, 2};
