@@ -40,11 +40,11 @@ struct Shape {
 };
 
 const std::vector<Shape> Shapes{
-    {"2048x384", 2048, 384, false},     {"4096x768", 4096, 768, false},
-    {"8192x1024", 8192, 1024, false},   {"2048x4096", 2048, 4096, false},
-    {"1024x7168", 1024, 7168, false},   {"64x16x32x32", 64, 16384, true},
-    {"128x32x28x28", 128, 25088, true}, {"64x64x32x32", 64, 65536, true},
-    {"32x128x16x16", 32, 32768, true}};
+    {"1024x128", 1024, 128, false},   {"2048x384", 2048, 384, false},
+    {"4096x768", 4096, 768, false},   {"8192x1024", 8192, 1024, false},
+    {"2048x4096", 2048, 4096, false}, {"1024x7168", 1024, 7168, false},
+    {"64x16x32x32", 64, 16384, true}, {"128x32x28x28", 128, 25088, true},
+    {"64x64x32x32", 64, 65536, true}, {"32x128x16x16", 32, 32768, true}};
 
 struct Limit {
   std::string name;
@@ -80,7 +80,12 @@ std::vector<Limit> two_passes(std::int64_t forward_rows, std::int64_t backward_r
 }
 
 std::vector<Limit> limits_of(const Shape& s) {
-  if (s.images) return two_passes(1, 1);
+  if (s.images) {
+    std::vector<Limit> limits = two_passes(1, 1);
+    limits.push_back({"forward: with arithmetic", "copy", limit_norm_forward});
+    limits.push_back({"backward: with arithmetic", "triad", limit_norm_backward});
+    return limits;
+  }
   std::vector<Limit> limits = OfRows;
   if (s.width > 1024) std::ranges::copy(two_passes(8, 4), std::back_inserter(limits));
   return limits;

@@ -41,6 +41,12 @@ float limit_layer_norm_arithmetic(const LimitArrays& a);
 float limit_read_copy(const LimitArrays& a, bool large);
 float limit_read_triad(const LimitArrays& a, bool large);
 
+/// The same two passes with the arithmetic of a norm, one statistic for each row.
+///   forward: sum of x - c, sum of (x - c)^2;  out = (x - mean) * rstd + shift
+///   backward: sum of dy, sum of dy * (x - c);  out = a * dy + b * (x - mean) + shift
+float limit_norm_forward(const LimitArrays& a);
+float limit_norm_backward(const LimitArrays& a);
+
 /// Softmax: the sum of exp(x - shift) of the first row, `rows` times.
 float limit_exponentials(const LimitArrays& a);
 

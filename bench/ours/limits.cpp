@@ -161,6 +161,35 @@ float read_copy_large(const LimitArrays& a) { return two_passes<false, true>(a);
 float read_triad(const LimitArrays& a) { return two_passes<true, false>(a); }
 float read_triad_large(const LimitArrays& a) { return two_passes<true, true>(a); }
 
+// Both passes with the arithmetic of a norm: the coefficients of the second one are constants.
+template <bool kBackward>
+HWY_FLATTEN float norm_passes(const LimitArrays& a) {
+  float total = 0;
+  for (std::int64_t r = 0; r < a.rows; ++r) {
+    const float* const x = a.x + r * a.width;
+    const float* const dy = a.dy + r * a.width;
+    float* const out = a.out + r * a.width;
+    const Float pivot = fill(x[0]), mean = fill(NextMean), rstd = fill(Rstd), low = fill(0.5F);
+    Sum<float> first, second;
+    for_vectors<float>(a.width, [&](std::int64_t i, auto part, int k) HWY_ATTR {
+      const Float d = hn::Sub(load(x + i, part), pivot);
+      const Float u = kBackward ? load(dy + i, part) : d;
+      first.add(k, u);
+      second.add_product(k, u, d);
+    });
+    total += first.total() + second.total();
+    for_vectors<float>(a.width, [=](std::int64_t i, auto part, int) HWY_ATTR {
+      Float v = fma(hn::Sub(load(x + i, part), mean), rstd, low);
+      if constexpr (kBackward) v = fma(load(dy + i, part), rstd, v);
+      put<false, float>(v, out + i, part);
+    });
+  }
+  return total;
+}
+
+float norm_forward(const LimitArrays& a) { return norm_passes<false>(a); }
+float norm_backward(const LimitArrays& a) { return norm_passes<true>(a); }
+
 HWY_FLATTEN float exponentials(const LimitArrays& a) {
   double total = 0;
   for (std::int64_t r = 0; r < a.rows; ++r) {
@@ -205,6 +234,8 @@ HWY_EXPORT(read_copy);
 HWY_EXPORT(read_copy_large);
 HWY_EXPORT(read_triad);
 HWY_EXPORT(read_triad_large);
+HWY_EXPORT(norm_forward);
+HWY_EXPORT(norm_backward);
 HWY_EXPORT(exponentials);
 HWY_EXPORT(softmax_memory);
 }  // namespace
@@ -230,6 +261,8 @@ float limit_read_copy(const LimitArrays& a, bool large) {
 float limit_read_triad(const LimitArrays& a, bool large) {
   return large ? HWY_DYNAMIC_DISPATCH(read_triad_large)(a) : HWY_DYNAMIC_DISPATCH(read_triad)(a);
 }
+float limit_norm_forward(const LimitArrays& a) { return HWY_DYNAMIC_DISPATCH(norm_forward)(a); }
+float limit_norm_backward(const LimitArrays& a) { return HWY_DYNAMIC_DISPATCH(norm_backward)(a); }
 float limit_exponentials(const LimitArrays& a) { return HWY_DYNAMIC_DISPATCH(exponentials)(a); }
 float limit_softmax_memory(const LimitArrays& a) { return HWY_DYNAMIC_DISPATCH(softmax_memory)(a); }
 
