@@ -139,8 +139,11 @@ HWY_INLINE void merge_lines(std::int64_t columns, std::int64_t n, std::int64_t b
   });
 }
 
+/// Pivots of columns whose mean is known; 0 in the rest of the last vector.
 template <class T>
 HWY_INLINE void narrow_means(std::int64_t columns, const double* mean, T* pivots) {
+  const std::int64_t rest = columns % lanes<T>();
+  if (rest != 0) store(fill(T(0)), pivots + columns - rest, Whole{});
   for_pairs<double>(columns, [&](std::int64_t j, auto vectors, auto part) HWY_ATTR {
     for (int v = 0; v < vectors(); ++v) {
       const std::int64_t i = j + v * lanes<double>();

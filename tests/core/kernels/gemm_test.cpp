@@ -184,7 +184,7 @@ TYPED_TEST(Gemm, TransposedOperandOfManyRows) {
           if (beta == T(0)) std::ranges::fill(c, std::numeric_limits<T>::quiet_NaN());
           gemm<T>(p.s, T(0.5), p.a, p.b, beta, c);
           for (std::size_t i = 0; i < c.size(); ++i)  // between the rows of C nothing is written
-            if (static_cast<Index>(i) % p.s.ldc >= n && std::isnan(c[i])) c[i] = p.c[i];
+            if (static_cast<Index>(i) % p.s.ldc >= p.s.n && std::isnan(c[i])) c[i] = p.c[i];
           return c;
         };
         const std::vector<T> want = run(1);
